@@ -116,8 +116,8 @@ def _in_units(nbytes: int, decimals: int) -> str:
 
 def known_sum(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of numbers; None if one of them is unknown."""
-    found = list(numbers)
-    return None if None in found else sum(filter(None, found))
+    known = list(numbers)
+    return None if None in known else sum(filter(None, known))
 
 
 def grouped(number: int) -> str:
@@ -168,10 +168,10 @@ def parse_bandwidth(text: str) -> int:
         raise ValueError(f"cannot be read: expected bytes per second, such as 6.25GB/s, got {text!r}")
     if size.endswith(("b", "bit")):
         raise ValueError(f"is not in bytes: write B for bytes of 8 bits, such as 6.25GB/s, got {text!r}")
-    found = parse_bytes(size)
-    if not found:
+    nbytes = parse_bytes(size)
+    if not nbytes:
         raise ValueError(f"is less than a byte per second, got {text!r}")
-    return found
+    return nbytes
 
 
 _TIMES = ((1, "s"), (1000, "ms"), (1_000_000, "µs"))
@@ -311,8 +311,8 @@ def as_seconds(given: float | str) -> float:
     >>> as_seconds("10min"), as_seconds(90)
     (600.0, 90.0)
     """
-    found = _DURATION.fullmatch(str(given).strip()) if not isinstance(given, bool) else None
-    seconds = 0.0 if found is None else float(found[1]) * _SECONDS[found[2]]
+    match = _DURATION.fullmatch(str(given).strip()) if not isinstance(given, bool) else None
+    seconds = 0.0 if match is None else float(match[1]) * _SECONDS[match[2]]
     if not seconds:
         raise ValueError(f"must be a time such as 60s or 10min, got {given!r}")
     return seconds

@@ -220,11 +220,11 @@ def _plain_dtype(dtype: Any) -> tuple[str, int | None]:
     """Return the name and the bits of a numpy dtype, a class such as ``np.float32``, or a foreign dtype."""
     if not issubclass(type(dtype), np.dtype) and issubclass(type(dtype), type):
         try:
-            found = np.dtype(dtype)
+            numpy_dtype = np.dtype(dtype)
         except Exception:
             # The class may define its own ``dtype``, a descriptor that may raise anything.
-            found = np.dtype(object)
-        dtype = dtype if found.hasobject else found
+            numpy_dtype = np.dtype(object)
+        dtype = dtype if numpy_dtype.hasobject else numpy_dtype
     else:
         known = attribute(dtype, "numpy_dtype")  # of a dtype of TensorStore
         dtype = known if issubclass(type(known), np.dtype) else dtype

@@ -224,8 +224,8 @@ def _called(
 def _pmapped(function: Any) -> Any:
     """Return the user's function that a function of ``jax.pmap`` refers to."""
     variables = closed_over(function)
-    found = next((variables[name] for name in PMAPPED_FUNCTIONS if name in variables), None)
-    return getattr(found, "f", found)
+    pmapped = next((variables[name] for name in PMAPPED_FUNCTIONS if name in variables), None)
+    return getattr(pmapped, "f", pmapped)
 
 
 LOWERED_EVENT = "/jax/core/compile/jaxpr_to_mlir_module_duration"
@@ -328,7 +328,7 @@ def remove_compile_listener(listener: Listener) -> None:
     """Stop calling a function. The last one takes its event listener out of JAX."""
     global _listeners
     with _lock:
-        _listeners = tuple(one for one in _listeners if one != listener)
+        _listeners = tuple(registered for registered in _listeners if registered != listener)
         if not _listeners:
             _unregister(private("monitoring"))
 
@@ -423,16 +423,16 @@ def jit_options(options: Any) -> dict[str, str]:
     """Return the other arguments of ``jax.jit`` as text, by name; empty where they are not recorded."""
     if options is None:
         return {}
-    found = {name: plain_text(getattr(options, name, None)) for name in OPTIONS}
+    words = {name: plain_text(getattr(options, name, None)) for name in OPTIONS}
     for name, option in CHOSEN.items():
         names, numbers = (getattr(options, option + form, None) for form in ("names", "nums"))
-        found[name] = ", ".join(map(plain_text, names or numbers or ()))
+        words[name] = ", ".join(map(plain_text, names or numbers or ()))
     for name in SHARDINGS:
         leaves = getattr(options, f"{name}_leaves", None) or ()
         texts = (
             str(describe_sharding(leaf, 0)) if is_named(leaf) else type(leaf).__name__ for leaf in leaves
         )
-        found[name] = ", ".join(texts)[:_LONGEST]
+        words[name] = ", ".join(texts)[:_LONGEST]
     compiler = getattr(options, "compiler_options_kvs", None) or ()
-    found["compiler_options"] = plain_text(dict(compiler))[:_LONGEST]
-    return found
+    words["compiler_options"] = plain_text(dict(compiler))[:_LONGEST]
+    return words

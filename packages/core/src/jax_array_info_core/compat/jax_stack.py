@@ -154,19 +154,19 @@ def trace_context() -> dict[str, ContextValue]:
     """Return the settings and the meshes in effect in this thread, by name. Unknown settings are left out."""
     import jax
 
-    found = {}
+    context = {}
     for name in SETTINGS:
         value = getattr(jax.config, name, None)
         if value is not None:
-            found[name] = ContextValue(plain_text(value))
+            context[name] = ContextValue(plain_text(value))
     mesh = _context_mesh()
     if mesh is not None:
         axes, ids, *_ = mesh_placement(mesh)
         text = ", ".join(f"{name}={size}" for name, size in axes.shape.items())
         types = set(axes.types) - {"Auto"}
         text += f" ({', '.join(axes.types)})" if types else ""
-        found["mesh"] = ContextValue(text, None if ids is None else hash(ids.tobytes()))
-    return found
+        context["mesh"] = ContextValue(text, None if ids is None else hash(ids.tobytes()))
+    return context
 
 
 def _context_mesh() -> Any:

@@ -42,11 +42,11 @@ def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
     ends = {id(variable) for variable in (*program.invars, *program.outvars)}
     uses = _Uses()
     for program, equation in equations(jaxpr):
-        found = _constraint(equation)
-        if found is not None:
+        constraint = _constraint(equation)
+        if constraint is not None:
             variables = (equation.invars[0], equation.outvars[0])
-            operations = [one for variable in variables for one in uses.of(program, variable)]
-            yield found._replace(
+            operations = [operation for variable in variables for operation in uses.of(program, variable)]
+            yield constraint._replace(
                 operations=tuple(
                     (operation.primitive.name, traceback_of(operation)) for operation in operations
                 ),
@@ -63,7 +63,7 @@ def equations(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
         if id(program) not in seen:
             seen.add(id(program))
             yield from ((program, equation) for equation in program.eqns)
-            waiting += reversed([one for equation in program.eqns for one in inner_jaxprs(equation)])
+            waiting += reversed([inner for equation in program.eqns for inner in inner_jaxprs(equation)])
 
 
 def requested_outputs(jaxpr: Any) -> list[JaxprConstraint | None]:
@@ -79,13 +79,13 @@ def requested_outputs(jaxpr: Any) -> list[JaxprConstraint | None]:
         for place, outvar in enumerate(equation.outvars)
     }
     inner: dict[int, list[JaxprConstraint | None]] = {}
-    found = []
+    requested = []
     for variable in program.outvars:
         equation, place = makers.get(id(variable), (None, 0))
         if equation is not None and id(equation) not in inner:
             inner[id(equation)] = _requested(equation)
-        found.append(None if equation is None else inner[id(equation)][place])
-    return found
+        requested.append(None if equation is None else inner[id(equation)][place])
+    return requested
 
 
 def _requested(equation: Any) -> list[JaxprConstraint | None]:
@@ -93,8 +93,8 @@ def _requested(equation: Any) -> list[JaxprConstraint | None]:
     if equation.primitive.name == _SHARD_MAP:
         pairs = zip(equation.outvars, returned_shardings(equation.params), strict=True)
         return [
-            JaxprConstraint(plain_shape(one.aval.shape), one.aval.dtype, sharding, frozenset(), None)
-            for one, sharding in pairs
+            JaxprConstraint(plain_shape(output.aval.shape), output.aval.dtype, sharding, frozenset(), None)
+            for output, sharding in pairs
         ]
     programs = list(inner_jaxprs(equation))
     if len(programs) == 1 and len(programs[0].outvars) == len(equation.outvars):
@@ -155,17 +155,17 @@ class _Uses:
         near = self._near.get(id(program))
         if near is None:
             near = self._near[id(program)] = by_key(
-                (id(one), equation)
+                (id(value), equation)
                 for equation in program.eqns
-                for one in (*equation.invars, *equation.outvars)
+                for value in (*equation.invars, *equation.outvars)
             )
         for equation in near.get(id(variable), ()):
             yield equation
             for inner in inner_jaxprs(equation):
                 for outer, inside in ((equation.invars, inner.invars), (equation.outvars, inner.outvars)):
                     if len(outer) == len(inside):
-                        for one, other in zip(outer, inside, strict=True):
-                            if one is variable:
+                        for outside, other in zip(outer, inside, strict=True):
+                            if outside is variable:
                                 yield from self.of(inner, other)
 
 
@@ -254,7 +254,7 @@ def jaxpr_gradients(jaxpr: Any) -> list[bool]:
 
 
 def _gradients(program: Any, inputs: list[bool]) -> list[bool]:
-    known = {id(variable): found for variable, found in zip(program.invars, inputs, strict=True)}
+    known = {id(variable): is_gradient for variable, is_gradient in zip(program.invars, inputs, strict=True)}
     for equation in program.eqns:
         operands = [known.get(id(variable), False) for variable in equation.invars]
         name, inner = equation.primitive.name, inner_jaxpr(equation)
@@ -275,7 +275,7 @@ def transforms_of(equation: Any) -> tuple[str, ...]:
     Not those of the equations around it. JAX makes the backward pass by transposing a linear program.
     """
     stack = getattr(getattr(equation.source_info, "name_stack", None), "stack", ())
-    names = (one.name for one in stack if type(one).__name__ == "Transform")
+    names = (transform.name for transform in stack if type(transform).__name__ == "Transform")
     return tuple(name for name in names if name in ("jvp", "transpose"))
 
 
@@ -320,12 +320,12 @@ def _results(equation: Any, operands: list[_Updates]) -> list[_Updates]:
 
 
 def _merged(operands: list[_Updates]) -> _Updates:
-    found: _Updates = {}
+    merged: _Updates = {}
     for updates in operands:
         for number, update in updates.items():
-            other = found.get(number, update)
-            found[number] = Update(update.is_added or other.is_added, update.is_scaled and other.is_scaled)
-    return found
+            other = merged.get(number, update)
+            merged[number] = Update(update.is_added or other.is_added, update.is_scaled and other.is_scaled)
+    return merged
 
 
 def _added(updates: _Updates) -> _Updates:

@@ -71,12 +71,12 @@ def live_jitted_functions() -> list[Any]:
     Each refers to its type. One C call collects them, so no other thread runs meanwhile: CPython cannot
     finish a tuple that another thread is building while a list of objects refers to it.
     """
-    found: list[Any] = []
+    functions: list[Any] = []
     for cls in jitted_types():
         instances = filter(cls.__instancecheck__, itertools.chain.from_iterable(map(gc.get_referrers, [cls])))
-        found.extend(instances)
+        functions.extend(instances)
     # Another thread may be building a function that does not refer to the user's yet.
-    return [function for function in found if hasattr(function, "__wrapped__")]
+    return [function for function in functions if hasattr(function, "__wrapped__")]
 
 
 JIT_INFO = "_jit_info"
@@ -127,25 +127,25 @@ class CompiledPrograms:
 
     def count_of(self, functions: Iterable[Any]) -> int | None:
         """Return the number of programs of some functions; None where JAX does not record it."""
-        found = self._of(functions)
-        return None if found is None else len(found)
+        executables = self._of(functions)
+        return None if executables is None else len(executables)
 
     def count_of_others(self, functions: Iterable[Any]) -> int | None:
         """Return the number of programs outside some functions; None where JAX does not record it."""
-        found = self._of(functions)
-        if found is None or self._alive is None:
+        executables = self._of(functions)
+        if executables is None or self._alive is None:
             return None
-        return sum(id(executable) not in found for executable in self._alive)
+        return sum(id(executable) not in executables for executable in self._alive)
 
     def _of(self, functions: Iterable[Any]) -> dict[int, Any] | None:
         if self._by_function is None:
             return None
-        found: dict[int, Any] = {}
+        executables: dict[int, Any] = {}
         for function in functions:
             if is_pmapped(function):
                 return None
-            found.update(self._by_function.get(id(function.__wrapped__), {}))
-        return found
+            executables.update(self._by_function.get(id(function.__wrapped__), {}))
+        return executables
 
 
 def _live_executables() -> list[Any] | None:
@@ -175,11 +175,13 @@ def _executables_by_function() -> dict[int, dict[int, Any]]:
         ]
         for program, parts in _entries_by_key(lowered)
     }
-    found: dict[int, dict[int, Any]] = {}
+    by_function: dict[int, dict[int, Any]] = {}
     for function, parts in _traced_by_function():
-        executables = [one for part in parts for one in by_program.get(id(part), ())]
-        found.setdefault(id(function), {}).update((id(executable), executable) for executable in executables)
-    return found
+        executables = [executable for part in parts for executable in by_program.get(id(part), ())]
+        by_function.setdefault(id(function), {}).update(
+            (id(executable), executable) for executable in executables
+        )
+    return by_function
 
 
 def _traced_by_function() -> Iterator[tuple[Any, list[Any]]]:
@@ -261,8 +263,8 @@ def jitted_inside(function: Any) -> Any:
     if set(CACHED_PARTIAL) <= cached.keys():
         return jitted_inside(cached["f"])
     attributes = getattr(function, "__dict__", {})
-    found = (attributes.get(name) for name in JITTED)
-    return next((one for one in found if type(one) in jitted_types()), None)
+    values = (attributes.get(name) for name in JITTED)
+    return next((value for value in values if type(value) in jitted_types()), None)
 
 
 def is_jitted(value: Any) -> bool:
@@ -293,8 +295,8 @@ def graph_statics(value: Any) -> dict[str, Any] | None:
         return None
     # Another version of Flax has other parts.
     with contextlib.suppress(Exception):
-        entries = ((keys, found) for keys, found in _entries_of_graph(value) if _is_static(found))
-        return {"/".join(map(str, keys)): found.value for keys, found in entries}
+        entries = ((keys, entry) for keys, entry in _entries_of_graph(value) if _is_static(entry))
+        return {"/".join(map(str, keys)): entry.value for keys, entry in entries}
     return None
 
 
@@ -324,7 +326,7 @@ def nnx_states(arguments: Any) -> list[tuple[tuple[Any, ...], ...]]:
     cls = sys.modules["flax.nnx.extract"].NodeStates
     values = jax.tree.leaves(arguments, is_leaf=lambda value: isinstance(value, cls))
     return [
-        tuple(keys for keys, found in _entries_of_graph(value.graphdef) if not _is_static(found))
+        tuple(keys for keys, entry in _entries_of_graph(value.graphdef) if not _is_static(entry))
         for value in values
         if isinstance(value, cls)
     ]

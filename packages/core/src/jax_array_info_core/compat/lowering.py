@@ -69,11 +69,11 @@ def lowered_for_topology(traced: Any, topology: Topology, dcn: Mapping[str, int]
     lowered = _lowered(traced, topology)
     try:
         places = lowered_devices(lowered)
-        own = topology_of(places[0]) if places else None
-        if own == topology:
+        target = topology_of(places[0]) if places else None
+        if target == topology:
             return Lowering(lowered, None)
         platform = str(places[0].platform).upper() if places else "CPU"
-        return Lowering(_on_topology(lowered, topology, dcn), own.text if own else platform)
+        return Lowering(_on_topology(lowered, topology, dcn), target.text if target else platform)
     except (AttributeError, KeyError) as error:
         raise TopologyError(
             f"topology {topology.name}: not supported on JAX {jax.__version__}, which lacks {error}: "
@@ -143,8 +143,8 @@ def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
 
 def _meshes(shardings: Sequence[Any]) -> list[Any]:
     """Return the meshes of shardings, the largest first."""
-    found = [sharding.mesh for sharding in shardings if is_sharding(sharding) and is_named(sharding)]
-    return sorted(found, key=lambda mesh: -mesh.size)
+    meshes = [sharding.mesh for sharding in shardings if is_sharding(sharding) and is_named(sharding)]
+    return sorted(meshes, key=lambda mesh: -mesh.size)
 
 
 def _in_mesh_order(
@@ -290,7 +290,7 @@ def lowered_for_propagation(stages: Stages, values: Sequence[Any]) -> tuple[Stag
 
     require_shardy(stages)
     given: list[Any] = [getattr(value, "sharding", None) for value in values]
-    shardings = [one for one in given if is_sharding(one)]
+    shardings = [sharding for sharding in given if is_sharding(sharding)]
     device = next((next(iter(sharding.device_set)) for sharding in shardings if has_devices(sharding)), None)
     is_abstract = any(is_named(sharding) and not has_devices(sharding) for sharding in shardings)
     platform = "tpu" if is_abstract else str((device or jax.devices()[0]).platform)
@@ -340,11 +340,11 @@ def sharded_struct(leaf: Any, mesh: Any, spec: Spec, memory_kind: str | None) ->
         entries[dim] = jax.sharding.PartitionSpec.UNCONSTRAINED
     unreduced: dict[str, Any] = {"unreduced": set(spec.unreduced)} if spec.unreduced else {}
     try:
-        found = jax.sharding.PartitionSpec(*entries, **unreduced)
+        partition_spec = jax.sharding.PartitionSpec(*entries, **unreduced)
     except TypeError:
         raise UnsupportedValueError(f"{spec}: this version of JAX has no unreduced mesh axes") from None
     try:
-        sharding = jax.sharding.NamedSharding(mesh, found, memory_kind=memory_kind)
+        sharding = jax.sharding.NamedSharding(mesh, partition_spec, memory_kind=memory_kind)
     except ValueError as error:  # the devices of the mesh lack this memory
         raise UnsupportedValueError(str(error)) from None
     weak_type = bool(getattr(leaf, "weak_type", False))

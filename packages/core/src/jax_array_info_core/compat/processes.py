@@ -71,8 +71,8 @@ def peers() -> Peers | None:
         return None
     state = _distributed_state()
     if state is not None and state.client is not None:
-        found = Peers(state.client, state.process_id, state.num_processes)
-        return found if found.process_count > 1 else None
+        job = Peers(state.client, state.process_id, state.num_processes)
+        return job if job.process_count > 1 else None
     if has_backends() and jax.process_count() > 1:
         raise ProcessError(
             f"the {jax.process_count()} processes are not connected: call jax.distributed.initialize in each"
@@ -153,17 +153,17 @@ class KeyValueStore:
     def get(self, key: str, seconds: float) -> str | None:
         """Return a short text once it is written; None after the time limit. Ctrl-C ends the wait."""
         until = time.monotonic() + seconds
-        left = seconds
+        remaining = seconds
         while True:
-            milliseconds = max(1, int(min(left, _LONGEST_WAIT) * 1000))
+            milliseconds = max(1, int(min(remaining, _LONGEST_WAIT) * 1000))
             try:
                 return str(self._client.blocking_key_value_get(f"{self._folder}/{key}", milliseconds))
             except RuntimeError as error:
                 # An XlaRuntimeError, or a JaxRuntimeError since JAX 0.8: only the message has the status.
                 if "DEADLINE_EXCEEDED" not in str(error):
                     raise
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 return None
 
     def entries(self, key: str) -> dict[str, str]:

@@ -30,10 +30,10 @@ def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
 
     XLA numbers the devices of a program in the order of this mesh.
     """
-    shardings = [one for leaf in leaves for one in (leaf.got, leaf.asked) if one is not None]
+    shardings = [sharding for leaf in leaves for sharding in (leaf.got, leaf.asked) if sharding is not None]
     named = [sharding for sharding in shardings if is_named(sharding) and has_devices(sharding)]
-    largest = max((one.mesh.size for one in named), default=0)
-    return next((mesh_axes(one.mesh) for one in named if one.mesh.size == largest), None)
+    largest = max((sharding.mesh.size for sharding in named), default=0)
+    return next((mesh_axes(sharding.mesh) for sharding in named if sharding.mesh.size == largest), None)
 
 
 def program_device(leaves: Sequence[ProgramLeaf]) -> Any:
@@ -52,8 +52,8 @@ def program_name(text: str) -> str:
 
     ``program`` if the text has none.
     """
-    found = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", text)
-    return found[1].strip("_") if found else "program"
+    match = re.match(r"\s*(?:HloModule|module @)\s*(?:jit_|pmap_)?([\w.<>-]+)", text)
+    return match[1].strip("_") if match else "program"
 
 
 def text_for_frame_numbers(lowered: Any) -> str | None:
@@ -110,8 +110,8 @@ def program_devices(stages: Stages, leaves: Sequence[ProgramLeaf]) -> list[Any]:
         stages: The stages of the program.
         leaves: Its arguments and outputs, whose shardings have the devices of a Compiled.
     """
-    if found := lowered_devices(stages.lowered):
-        return found
+    if devices := lowered_devices(stages.lowered):
+        return devices
     shardings = (sharding for leaf in leaves for sharding in (leaf.got, leaf.asked))
     known = (sharding for sharding in shardings if sharding is not None and has_devices(sharding))
     return list(getattr(next(known, None), "_device_assignment", ()))
@@ -127,10 +127,10 @@ def platforms_of(lowered: Any) -> Sequence[str]:
     Args:
         lowered: A ``jax.stages.Lowered``.
     """
-    found = lowered
+    platforms = lowered
     for name in PLATFORMS:
-        found = getattr(found, name, None)
-    return found or ()
+        platforms = getattr(platforms, name, None)
+    return platforms or ()
 
 
 def module_bytecode(lowered: Any) -> bytes:
@@ -161,7 +161,7 @@ def argument_locations(lowered: Any) -> list[str]:
     Args:
         lowered: A ``jax.stages.Lowered``.
     """
-    functions = (one.operation for one in lowered.compiler_ir("stablehlo").body)
+    functions = (function.operation for function in lowered.compiler_ir("stablehlo").body)
     main = next(function for function in functions if str(function.attributes["sym_name"]) == '"main"')
     return [str(argument.location) for argument in main.regions[0].blocks[0].arguments]
 
@@ -204,12 +204,12 @@ def memory_analysis(compiled: Any) -> MemoryStatistics | None:
     import jax
 
     try:
-        found = compiled.memory_analysis()
+        statistics = compiled.memory_analysis()
     except (NotImplementedError, AttributeError, TypeError, ValueError, jax.errors.JaxRuntimeError):
         return None
-    if found is None:
+    if statistics is None:
         return None
-    return MemoryStatistics(*(_number(getattr(found, name, None)) for name in _ATTRIBUTES))
+    return MemoryStatistics(*(_number(getattr(statistics, name, None)) for name in _ATTRIBUTES))
 
 
 def xla_flops(compiled: Any) -> int | None:
@@ -221,10 +221,10 @@ def xla_flops(compiled: Any) -> int | None:
     import jax
 
     try:
-        found = compiled.cost_analysis()
+        analysis = compiled.cost_analysis()
     except (NotImplementedError, AttributeError, TypeError, ValueError, jax.errors.JaxRuntimeError):
         return None
-    costs = found[0] if isinstance(found, list) and found else found  # a list up to JAX 0.4
+    costs = analysis[0] if isinstance(analysis, list) and analysis else analysis  # a list up to JAX 0.4
     flops = costs.get("flops") if isinstance(costs, dict) else None
     return int(flops) if isinstance(flops, int | float) and 0 <= flops < math.inf else None
 

@@ -84,8 +84,8 @@ class SavedValue(NamedTuple):
     @property
     def global_nbytes(self) -> int | None:
         """Bytes of all of it, without copies; None if they are not known."""
-        own = self.part_nbytes
-        return own if own is None or self.manual is None else own * self.manual.part_count
+        nbytes = self.part_nbytes
+        return nbytes if nbytes is None or self.manual is None else nbytes * self.manual.part_count
 
 
 def saved_values(jaxpr: Any) -> list[SavedValue] | None:
@@ -138,7 +138,7 @@ def _pass(stack: Sequence[str]) -> str | None:
 
 def _passes(program: Any) -> set[str | None]:
     """Return the passes of the equations of a program, at any depth."""
-    found: set[str | None] = set()
+    names: set[str | None] = set()
     seen: set[tuple[int, tuple[str, ...]]] = set()
     waiting: list[tuple[Any, tuple[str, ...]]] = [(program, ())]
     while waiting:
@@ -147,11 +147,11 @@ def _passes(program: Any) -> set[str | None]:
             seen.add((id(body), around))
             for equation in body.eqns:
                 stack = (*around, *transforms_of(equation))
-                found.add(_pass(stack))
+                names.add(_pass(stack))
                 if equation.primitive.name == _SOLVE:
                     continue  # it holds the transpose of its own solver
                 waiting += ((inner, stack) for inner in inner_jaxprs(equation))
-    return found
+    return names
 
 
 class _Body:
@@ -201,7 +201,9 @@ class _Body:
                 roots = map(self._root, equation.invars)
                 last.update((id(root), (number, root)) for root in roots)
             elif passes[number] is None:
-                inside[number] = max((one.most() for one in self._inside[number]), key=_sum, default=[])
+                inside[number] = max(
+                    (program.most() for program in self._inside[number]), key=_sum, default=[]
+                )
         spans = []
         steps = [0] * (len(self._program.eqns) + 1)
         for key, (end, variable) in last.items():
@@ -221,7 +223,7 @@ class _Body:
     def _names(self) -> dict[int, str]:
         """The names that ``checkpoint_name`` gives, by what they are given to."""
         named = (eqn for eqn in self._program.eqns if eqn.primitive.name == _NAME)
-        return {id(self._root(one.invars[0])): str(one.params["name"]) for one in named}
+        return {id(self._root(equation.invars[0])): str(equation.params["name"]) for equation in named}
 
     def _root(self, variable: Any) -> Any:
         """Return what a value is: ``checkpoint_name`` returns its operand, and a call may do so."""
@@ -278,13 +280,13 @@ class _Body:
         given, returned = self._program.invars, self._program.outvars
         if len(returned) != len(call.outvars):
             return None, False
-        found = returned[place]
+        variable = returned[place]
         if call.primitive.name != _SCAN:
-            return self._value(found), False
+            return self._value(variable), False
         # What the loop carries into an iteration, the iteration before has computed.
         first, count = scan_parts(call, self._program)
         carried = dict(zip(map(id, given[first : first + count]), returned[:count], strict=True))
-        return self._value(carried.get(id(found), found)), place >= count
+        return self._value(carried.get(id(variable), variable)), place >= count
 
 
 def _is_filled(equation: Any) -> bool:
@@ -304,7 +306,7 @@ def scan_parts(scan: Any, body: Any) -> tuple[int, int]:
 
     def longer(outer: Sequence[Any], inner: Sequence[Any]) -> int:
         pairs = zip(outer, inner, strict=True)
-        return sum(len(one.aval.shape) > len(other.aval.shape) for one, other in pairs)
+        return sum(len(variable.aval.shape) > len(other.aval.shape) for variable, other in pairs)
 
     count = len(body.outvars) - longer(scan.outvars, body.outvars)
     return len(body.invars) - longer(scan.invars, body.invars) - count, count
@@ -355,9 +357,9 @@ def with_further_outputs(
     stacked: dict[int, int] = {}
 
     def run(*arguments: Any) -> Any:
-        outputs, found = _run(closed.jaxpr, closed.consts, arguments, (), values)
-        stacked.update((number, one.ndim - len(values[number].shape)) for number, one in found.items())
-        return tuple(outputs), tuple(found.values())
+        outputs, saved = _run(closed.jaxpr, closed.consts, arguments, (), values)
+        stacked.update((number, array.ndim - len(values[number].shape)) for number, array in saved.items())
+        return tuple(outputs), tuple(saved.values())
 
     structs = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, **_given(sharding))
@@ -382,21 +384,21 @@ def _run(
     def read(variable: Any) -> Any:
         return variable.val if hasattr(variable, "val") else known[id(variable)]
 
-    found: dict[int, Any] = {}
+    saved: dict[int, Any] = {}
     for number, equation in enumerate(program.eqns):
         operands, here = [*map(read, equation.invars)], (*path, number)
         with equation.ctx.manager:
             results = None
             if any(value.path[: len(here)] == here for value in values.values()):
                 results, inside = _run_inside(equation, operands, here, values)
-                found |= inside
+                saved |= inside
             if results is None:
                 primitive = equation.primitive
                 results = primitive.bind(*operands, **primitive.get_bind_params(equation.params))
                 results = results if primitive.multiple_results else [results]
         known.update(zip(map(id, equation.outvars), results, strict=True))
-    own = {number: known[id(value.variable)] for number, value in values.items() if value.path == path}
-    return [*map(read, program.outvars)], found | own
+    here_saved = {number: known[id(value.variable)] for number, value in values.items() if value.path == path}
+    return [*map(read, program.outvars)], saved | here_saved
 
 
 def _run_inside(
@@ -420,7 +422,7 @@ def _run_inside(
         outputs, inside = _run(body, constants, given, path, values)
         return outputs[:count], (outputs[count:], inside)
 
-    initial, rest = operands[first : first + count], operands[first + count :]
+    initial, stacked = operands[first : first + count], operands[first + count :]
     options = {name: equation.params[name] for name in ("length", "reverse")}
-    carried, (outputs, inside) = jax.lax.scan(turn, initial, rest, **options)
+    carried, (outputs, inside) = jax.lax.scan(turn, initial, stacked, **options)
     return [*carried, *outputs], inside

@@ -54,8 +54,8 @@ def sharding_facts(sharding: Any, shape: Sequence[Dim], *, is_decided: bool = Tr
     """
     devices = DeviceFacts()
     if has_devices(sharding):
-        found = _placement(sharding)
-        devices = device_facts(sharding.device_set, found.ids, found.processes)
+        placement = _placement(sharding)
+        devices = device_facts(sharding.device_set, placement.ids, placement.processes)
     return ShardingFacts(
         description=describe_sharding(sharding, len(shape)),
         layout=_layout_if_regular(shape, sharding) if is_decided else None,
@@ -103,9 +103,9 @@ def has_devices(sharding: Any) -> bool:
 
 def device_processes(sharding: Any) -> Processes:
     """Return the ids of the devices of each process, even if there is only one process."""
-    found = _placement(sharding)
+    placement = _placement(sharding)
     owner = next(iter(sharding.device_set)).process_index
-    return found.processes or ((owner, tuple(found.ids.ravel().tolist())),)  # type: ignore[union-attr]
+    return placement.processes or ((owner, tuple(placement.ids.ravel().tolist())),)  # type: ignore[union-attr]
 
 
 def _placement(sharding: Any) -> MeshPlacement | DevicePlacement:
@@ -292,7 +292,7 @@ def _slice_of(device: Any) -> list[Any]:
     """Return all devices of a TPU's slice; empty if its client does not list them."""
     try:
         number = getattr(device, "slice_index", None)
-        return [one for one in device.client.devices() if getattr(one, "slice_index", None) == number]
+        return [peer for peer in device.client.devices() if getattr(peer, "slice_index", None) == number]
     except Exception:
         return []
 
@@ -372,8 +372,10 @@ def mesh_placement(mesh: Any) -> MeshPlacement:
     """
     if is_abstract_mesh(mesh):
         return MeshPlacement(_axes(mesh), None, None, ())
-    found = device_placement([] if mesh.empty else mesh.devices.ravel().tolist())
-    return MeshPlacement(_axes(mesh), found.ids.reshape(mesh.devices.shape), found.platform, found.processes)
+    placement = device_placement([] if mesh.empty else mesh.devices.ravel().tolist())
+    return MeshPlacement(
+        _axes(mesh), placement.ids.reshape(mesh.devices.shape), placement.platform, placement.processes
+    )
 
 
 def _axes(mesh: Any) -> MeshAxes:
@@ -413,8 +415,8 @@ def concrete_mesh(mesh: Any) -> Any:
 
     if not is_abstract_mesh(mesh) or not hasattr(jax, "set_mesh"):
         return mesh
-    found: Any = getattr(private("mesh"), "get_concrete_mesh", lambda: None)()
-    return found if getattr(found, "abstract_mesh", None) == mesh and not found.empty else mesh
+    concrete: Any = getattr(private("mesh"), "get_concrete_mesh", lambda: None)()
+    return concrete if getattr(concrete, "abstract_mesh", None) == mesh and not concrete.empty else mesh
 
 
 def mesh_context(mesh: Any) -> AbstractContextManager[Any]:

@@ -69,13 +69,13 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
     """
     import jax
 
-    found = stage_of(function)
-    if found is not None:
+    stages = stage_of(function)
+    if stages is not None:
         if arguments or keywords:
             raise UnsupportedValueError(
                 f"a {type_name(function)} has its arguments already: pass it without arguments"
             )
-        return found
+        return stages
     if not callable(function):
         raise UnsupportedValueError(
             f"expected a function, a Lowered or a Compiled, got {type_name(function)}"
@@ -87,9 +87,9 @@ def stages_of(function: Any, arguments: Sequence[Any], keywords: Mapping[str, An
             with contextlib.ExitStack() as stack:
                 for context in contexts:
                     stack.enter_context(context)
-                found = stage_of(stage(*all_arguments, **all_keywords))
-            if found is not None:
-                return found
+                stages = stage_of(stage(*all_arguments, **all_keywords))
+            if stages is not None:
+                return stages
     return Stages(traced=jax.jit(function).trace(*arguments, **keywords))
 
 
@@ -106,10 +106,10 @@ def stage_of(value: Any) -> Stages | None:
     """Return a stage of JAX, or the one in the wrapper of another library; None for any other value."""
     import jax
 
-    for one in (value, *(getattr(value, name, None) for name in _INNER if not callable(value))):
+    for stage in (value, *(getattr(value, name, None) for name in _INNER if not callable(value))):
         for kind in (jax.stages.Compiled, jax.stages.Lowered, jax.stages.Traced):
-            if isinstance(one, kind):
-                return Stages(**{kind.__name__.lower(): one})
+            if isinstance(stage, kind):
+                return Stages(**{kind.__name__.lower(): stage})
     return None
 
 
@@ -171,25 +171,28 @@ def argument_leaves(
     """
     import jax
 
-    stage = next(one for one in (stages.traced, stages.lowered, stages.compiled) if one is not None)
-    found, structure = _flat(stage.args_info)
-    got: list[Any] = [None] * len(found)
+    stage = next(made for made in (stages.traced, stages.lowered, stages.compiled) if made is not None)
+    flat, structure = _flat(stage.args_info)
+    got: list[Any] = [None] * len(flat)
     if stages.compiled is not None:
         # A pruned argument has None.
         got = _shardings(structure, stages.compiled, "input_shardings")
-    is_kept, asked = _requested(stages, len(found))
+    is_kept, asked = _requested(stages, len(flat))
     is_known = "in_shardings" in _compile_arguments(stages)
     if any(sharding is not None for sharding in got):
         is_kept = [sharding is not None for sharding in got]
-    if len(given) == len(found):
-        own = [_specified(getattr(value, "sharding", None)) for value in given]
-        asked = [one if kept else other for one, other, kept in zip(asked, own, is_kept, strict=True)]
-    ends = [_numbered(jax.tree_util.keystr(keys[2:])) for keys, _ in found]
-    of_trace = _argument_labels(stages.traced, len(found))
+    if len(given) == len(flat):
+        specified = [_specified(getattr(value, "sharding", None)) for value in given]
+        asked = [
+            sharding if kept else other
+            for sharding, other, kept in zip(asked, specified, is_kept, strict=True)
+        ]
+    ends = [_numbered(jax.tree_util.keystr(keys[2:])) for keys, _ in flat]
+    of_trace = _argument_labels(stages.traced, len(flat))
     written = of_trace or _kept_labels(parameter_labels, is_kept)
     labels = [
         label if label is not None and _is_of(label, _keyword(keys), end) else None
-        for (keys, _), label, end in zip(found, written, ends, strict=True)
+        for (keys, _), label, end in zip(flat, written, ends, strict=True)
     ]
     leaves = [
         ProgramLeaf(
@@ -204,19 +207,19 @@ def argument_leaves(
             is_pruned=not is_kept[number],
             is_donated=bool(info.donated),
         )
-        for number, ((keys, info), label) in enumerate(zip(found, labels, strict=True))
+        for number, ((keys, info), label) in enumerate(zip(flat, labels, strict=True))
     ]
     # A pruned leaf without a label has the name of the other leaves of its argument. So has a leaf with a key
     # that is written otherwise each time; without other leaves, its name is what JAX writes before the keys.
     names: dict[Any, str] = {}
-    for (keys, _), leaf, label in zip(found, leaves, of_trace or labels, strict=True):
+    for (keys, _), leaf, label in zip(flat, leaves, of_trace or labels, strict=True):
         if leaf.name:
             names[keys[:2]] = leaf.name
         elif label and (first := _NAME.match(label)):
             names.setdefault(keys[:2], first[0])
     return [
         leaf._replace(name=leaf.name or names.get(keys[:2]) or f"args[{keys[1].idx}]")
-        for (keys, _), leaf in zip(found, leaves, strict=True)
+        for (keys, _), leaf in zip(flat, leaves, strict=True)
     ]
 
 
@@ -239,23 +242,23 @@ def output_leaves(stages: Stages) -> list[ProgramLeaf]:
 
     Empty where the stage lacks their types: a Compiled before JAX 0.7, and a program of ``jax.pmap`` in 0.7.
     """
-    stage = next((one for one in (stages.traced, stages.lowered) if one is not None), stages.compiled)
+    stage = next((made for made in (stages.traced, stages.lowered) if made is not None), stages.compiled)
     try:
         info = getattr(stage, "out_info", None)
     except KeyError:  # of jax.pmap in JAX 0.7
         info = None
-    found, structure = _flat(info)
-    got: list[Any] = [None] * len(found)
+    flat, structure = _flat(info)
+    got: list[Any] = [None] * len(flat)
     if stages.compiled is not None and info is not None:
         got = _shardings(structure, stages.compiled, "output_shardings")
     asked = _compile_arguments(stages).get("out_shardings") or ()
-    is_known = len(asked) == len(found)
-    asked = [*map(_specified, asked)] if is_known else [None] * len(found)
+    is_known = len(asked) == len(flat)
+    asked = [*map(_specified, asked)] if is_known else [None] * len(flat)
     return [
         ProgramLeaf(
-            tuple(keys), None, None, tuple(one.shape), one.dtype, asked[number], is_known, got[number]
+            tuple(keys), None, None, tuple(leaf.shape), leaf.dtype, asked[number], is_known, got[number]
         )
-        for number, (keys, one) in enumerate(found)
+        for number, (keys, leaf) in enumerate(flat)
     ]
 
 
@@ -274,8 +277,8 @@ def _flat(tree: Any) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
     """Return the leaves of a tree with their key paths, and its structure."""
     import jax
 
-    found, structure = jax.tree_util.tree_flatten_with_path(tree)
-    return [(tuple(keys), leaf) for keys, leaf in found], structure
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return [(tuple(keys), leaf) for keys, leaf in leaves], structure
 
 
 def _keyword(keys: Sequence[Any]) -> str | None:
@@ -324,8 +327,8 @@ def _kept_labels(labels: Sequence[str | None], is_kept: Sequence[bool]) -> list[
     added = len(labels) - sum(is_kept)  # ordered effects and hoisted constants, which come first
     if added < 0:
         return [None] * len(is_kept)
-    rest = iter(labels[added:])
-    return [next(rest) if kept else None for kept in is_kept]
+    remaining = iter(labels[added:])
+    return [next(remaining) if kept else None for kept in is_kept]
 
 
 ProgramForm = Literal["jitted", "traced", "lowered", "compiled"]
@@ -355,9 +358,9 @@ def places_of_arguments(values: Sequence[Any], leaves: Sequence[ProgramLeaf]) ->
     """
     shapes = [leaf.shape for leaf in leaves]
     arrays = [place for place, value in enumerate(values) if hasattr(value, "shape")]
-    for found in ([*range(len(values))], arrays):
-        if [tuple(getattr(values[place], "shape", ())) for place in found] == shapes:
-            return found
+    for places in ([*range(len(values))], arrays):
+        if [tuple(getattr(values[place], "shape", ())) for place in places] == shapes:
+            return places
     return None
 
 
@@ -373,12 +376,12 @@ def struct_as_returned(value: Any, given: ProgramLeaf, returned: ProgramLeaf) ->
     """
     import jax
 
-    sharding, own = returned.got, getattr(value, "sharding", None)
-    if is_named(sharding) and is_named(own) and own.mesh != sharding.mesh:
-        if own.mesh.shape != sharding.mesh.shape:
+    sharding, current = returned.got, getattr(value, "sharding", None)
+    if is_named(sharding) and is_named(current) and current.mesh != sharding.mesh:
+        if current.mesh.shape != sharding.mesh.shape:
             return None
-        sharding = jax.sharding.NamedSharding(own.mesh, sharding.spec, memory_kind=own.memory_kind)
-    elif not is_named(own) and topology_of(next(iter(sharding.device_set))) is not None:
+        sharding = jax.sharding.NamedSharding(current.mesh, sharding.spec, memory_kind=current.memory_kind)
+    elif not is_named(current) and topology_of(next(iter(sharding.device_set))) is not None:
         return None
     weak_type = bool(getattr(value, "weak_type", False))
     return jax.ShapeDtypeStruct(given.shape, given.dtype, sharding=sharding, weak_type=weak_type)
@@ -397,25 +400,25 @@ def with_object_keys(
     """
     # Another version of the library has other parts, and flattening runs code of the user's classes.
     with contextlib.suppress(Exception):
-        found = unwrapped(function, arguments, keywords)
-        if hasattr(found.function, "_dynamic_fun"):
-            return _of_equinox(found, given), [_equinox_output(leaf) for leaf in returned]
-        if jitted_inside(found.function) is not None:
-            return _of_nnx(found, given, returned)
+        call = unwrapped(function, arguments, keywords)
+        if hasattr(call.function, "_dynamic_fun"):
+            return _of_equinox(call, given), [_equinox_output(leaf) for leaf in returned]
+        if jitted_inside(call.function) is not None:
+            return _of_nnx(call, given, returned)
     return given, returned
 
 
-def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]:
+def _of_equinox(call: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]:
     """Return the arguments of ``filter_jit``: the arrays of the first one, the others and the function."""
     import jax
 
-    signature = found.function._signature
-    bound = signature.bind(*found.arguments, **found.keywords)
+    signature = call.function._signature
+    bound = signature.bind(*call.arguments, **call.keywords)
     names = position_names(signature, len(bound.args))
     trees = {
         "first": dict(zip(names[:1], bound.args[:1], strict=True)),
         "rest": dict(zip(names[1:], bound.args[1:], strict=True)) | bound.kwargs,
-        "fun": {"self": found.function.__wrapped__},
+        "fun": {"self": call.function.__wrapped__},
     }
     # Equinox numbers all leaves of a group, and passes those that are arrays.
     sources = {
@@ -438,15 +441,15 @@ def _of_equinox(found: Unwrapped, given: list[ProgramLeaf]) -> list[ProgramLeaf]
 
 def _equinox_output(leaf: ProgramLeaf) -> ProgramLeaf:
     """Return an output without the tuple in which ``filter_jit`` returns it, after a marker of its own."""
-    first, *rest = leaf.keys
-    return leaf._replace(keys=tuple(rest) if first.idx else ("marker",))
+    first, *keys = leaf.keys
+    return leaf._replace(keys=tuple(keys) if first.idx else ("marker",))
 
 
 def _of_nnx(
-    found: Unwrapped, given: list[ProgramLeaf], returned: list[ProgramLeaf]
+    call: Unwrapped, given: list[ProgramLeaf], returned: list[ProgramLeaf]
 ) -> tuple[list[ProgramLeaf], list[ProgramLeaf]]:
     """Return the arguments of ``nnx.jit``: the variables of each object, in the order of nnx."""
-    objects = list(_nnx_objects(found.arguments, found.keywords))
+    objects = list(_nnx_objects(call.arguments, call.keywords))
     groups = _groups(given)
     if len(groups) != len(objects):
         return given, returned

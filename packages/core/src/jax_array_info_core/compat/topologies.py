@@ -89,9 +89,9 @@ def topology_of(device: Any) -> Topology | None:
             return Topology(kind, (len(devices),), len(devices))
     for kind, tpu in TPUS.items():
         if tpu.device_kind == device.device_kind:
-            sides = tuple(1 + max(side) for side in zip(*(one.coords for one in devices), strict=True))
+            sides = tuple(1 + max(side) for side in zip(*(peer.coords for peer in devices), strict=True))
             # A device of a single slice has no index.
-            slices = len({getattr(one, "slice_index", 0) for one in devices})
+            slices = len({getattr(peer, "slice_index", 0) for peer in devices})
             is_whole = math.prod(sides) * tpu.devices_per_chip * slices == len(devices)
             return Topology(kind, sides[: tpu.axes], len(devices), slices) if is_whole else None
     return None
@@ -161,12 +161,12 @@ def _gpus(topology: Topology) -> list[Any]:
     }
     with _environment(_NO_CUDA_CHECK):
         try:
-            found = topologies.get_topology_desc(topology.text, "cuda", **options)
+            described = topologies.get_topology_desc(topology.text, "cuda", **options)
         except NotImplementedError:
             # JAX drops a plugin that finds no GPU.
             description = _cuda_factory()(topology.text, **options)
-            found = topologies.TopologyDescription(description._make_compile_only_devices())
-    return list(found.devices)
+            described = topologies.TopologyDescription(description._make_compile_only_devices())
+    return list(described.devices)
 
 
 def _cuda_plugin() -> str | None:
@@ -192,8 +192,8 @@ def _required(package: str) -> str:
     if package != "libtpu":
         return f"{package}=={version}"
     for requirement in importlib.metadata.requires("jax") or ():
-        if found := re.match(r"libtpu ?(==[\w.*]+)", requirement):
-            return f"libtpu{found[1]}"
+        if match := re.match(r"libtpu ?(==[\w.*]+)", requirement):
+            return f"libtpu{match[1]}"
     return "libtpu"
 
 

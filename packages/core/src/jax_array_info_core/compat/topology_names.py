@@ -251,11 +251,11 @@ def parse_topology(text: str) -> Topology:
 
 def _read(text: str) -> Topology | None:
     """Return the topology of a text in lower case; None if there is none. Some would end libtpu's process."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
         return None
-    slice_count = int(found["slices"] or 1)
-    kind, written = NAMED_SLICES.get(found["name"], (found["kind"], found["sides"]))
+    slice_count = int(match["slices"] or 1)
+    kind, written = NAMED_SLICES.get(match["name"], (match["kind"], match["sides"]))
     sides = _sides(written or "0")
     count = math.prod(sides) * slice_count
     if kind in TPUS:

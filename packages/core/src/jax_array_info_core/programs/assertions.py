@@ -59,17 +59,17 @@ def assert_no_collective(
     _require_kind(kind)
     known_link = None if link is None else as_link(link)
     min_nbytes = as_nbytes("min_nbytes", min_nbytes)
-    found: list[Collective] = []
+    large: list[Collective] = []
     small: list[Collective] = []
-    for one in matching(report, kind, mesh_axis, known_link):
-        most = one.bound_nbytes
-        (found if most is None or most >= min_nbytes else small).append(one)
+    for collective in matching(report, kind, mesh_axis, known_link):
+        most = collective.bound_nbytes
+        (large if most is None or most >= min_nbytes else small).append(collective)
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
     over += "" if known_link is None else f" by {link_words(known_link)}"
-    problems = [*_unknown_parts(report), *(collective_words(one, known_link) for one in found)]
+    problems = [*_unknown_parts(report), *(collective_words(row, known_link) for row in large)]
     if problems and small:
-        size = format_bytes(sum(one.bound_nbytes or 0 for one in small))
-        number = counted(sum(one.count for one in small), "collective", "collectives")
+        size = format_bytes(sum(row.bound_nbytes or 0 for row in small))
+        number = counted(sum(row.count for row in small), "collective", "collectives")
         problems.append(f"not counted, below {min_nbytes:,} bytes each: {number}, at most {size}")
     _fail(report, f"{kind}{over} in {report.name}", problems)
 
@@ -111,16 +111,16 @@ def assert_sent(
         _require_kind(kind)
     at_most = as_nbytes("at_most", at_most)
     known_link = None if link is None else as_link(link)
-    found = list(matching(report, kind, mesh_axis, known_link))
-    sent = sum(one.total_nbytes or 0 for one in found)
+    collectives = list(matching(report, kind, mesh_axis, known_link))
+    sent = sum(row.total_nbytes or 0 for row in collectives)
     unknown = [
         *_unknown_parts(report),
         *(
-            collective_words(one, known_link)
-            for one in found
-            if one.total_nbytes is None
-            or (mesh_axis and one.axes is None)
-            or (known_link and one.link != known_link)
+            collective_words(row, known_link)
+            for row in collectives
+            if row.total_nbytes is None
+            or (mesh_axis and row.axes is None)
+            or (known_link and row.link != known_link)
         ),
     ]
     parts = (
@@ -133,7 +133,7 @@ def assert_sent(
         f"{report.name} sends {format_bytes(sent)} ({sent:,} bytes) per device{f' ({what})' if what else ''}"
     )
     if sent > at_most:
-        rows = [collective_words(one, known_link) for one in found if one.total_nbytes]
+        rows = [collective_words(row, known_link) for row in collectives if row.total_nbytes]
         _fail(report, f"{problem}, more than {at_most:,} bytes", [*unknown, *rows])
     _fail(report, f"{problem}, and an unknown number of bytes", unknown)
 
@@ -156,7 +156,7 @@ def assert_donated(report: ProgramReport, path: str) -> None:
     """
     __tracebackhide__ = True
     require_report(report, ProgramReport)
-    by_path = {one.path: one for one in report.donations}
+    by_path = {row.path: row for row in report.donations}
     problems = []
     for argument in _below(path, report.arguments):
         donation = by_path.get(argument.path)
@@ -227,35 +227,37 @@ def matching(
             yield collective
 
 
-def _may_be_over(one: Collective, link: Link) -> bool:
+def _may_be_over(collective: Collective, link: Link) -> bool:
     """Return whether the slowest link of a collective is a link, or may be."""
-    if one.link is None:
-        return one.sent_nbytes > 0
-    return one.link == link or link in MAY_BE.get(one.link, ())
+    if collective.link is None:
+        return collective.sent_nbytes > 0
+    return collective.link == link or link in MAY_BE.get(collective.link, ())
 
 
-def collective_words(one: Collective, link: Link | None = None) -> str:
+def collective_words(collective: Collective, link: Link | None = None) -> str:
     """Return a collective in one line.
 
     Args:
         one: The collective.
         link: The link that is searched for.
     """
-    over = "unknown mesh axes" if one.axes is None else ", ".join(one.axes) or "no mesh axis"
-    if one.total_nbytes is not None:
-        size = format_bytes(one.total_nbytes)
-    elif one.depends_on_data and one.bound_nbytes is not None:
-        size = f"at most {format_bytes(one.bound_nbytes)}, depending on data"
+    over = "unknown mesh axes" if collective.axes is None else ", ".join(collective.axes) or "no mesh axis"
+    if collective.total_nbytes is not None:
+        size = format_bytes(collective.total_nbytes)
+    elif collective.depends_on_data and collective.bound_nbytes is not None:
+        size = f"at most {format_bytes(collective.bound_nbytes)}, depending on data"
     else:
-        bound = "" if one.at_most is None else f", at most {one.at_most:,} times"
-        size = f"{format_bytes(one.sent_nbytes * one.count)} × an unknown number of times{bound}"
-        if one.is_in_loop:
-            size = sent_words(sent_by([one]))
-    of = f" of {one.path}" if one.path else ""
-    line = f", {one.origin}" if one.origin else ""
-    by = f" by {link_words(one.link)}" if link and one.link != link else ""
-    because = f", because {words}" if (words := because_words(one)) else ""
-    return f"{one.kind} over {over}{by}: {size}{of}{line}{because}"
+        bound = "" if collective.at_most is None else f", at most {collective.at_most:,} times"
+        size = (
+            f"{format_bytes(collective.sent_nbytes * collective.count)} × an unknown number of times{bound}"
+        )
+        if collective.is_in_loop:
+            size = sent_words(sent_by([collective]))
+    operand = f" of {collective.path}" if collective.path else ""
+    line = f", {collective.origin}" if collective.origin else ""
+    by = f" by {link_words(collective.link)}" if link and collective.link != link else ""
+    because = f", because {words}" if (words := because_words(collective)) else ""
+    return f"{collective.kind} over {over}{by}: {size}{operand}{line}{because}"
 
 
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:
@@ -277,9 +279,9 @@ def _uncompiled(report: ProgramReport) -> Iterator[str]:
 
 def _below(path: str, values: Sequence[ProgramValue]) -> list[ProgramValue]:
     """Return the values at a path and below it, or raise UnsupportedValueError."""
-    found = [value for value in values if value.path == path or value.path.startswith(f"{path}/")]
-    if found:
-        return found
+    chosen = [value for value in values if value.path == path or value.path.startswith(f"{path}/")]
+    if chosen:
+        return chosen
     names = {"/".join(value.path.split("/")[:depth]) for value in values for depth in (1, 2, 9)}
     similar = difflib.get_close_matches(path, sorted(names), n=3)
     hint = f": did you mean {' or '.join(map(printable, similar))}?" if similar else ""
@@ -303,7 +305,7 @@ def _require_kind(kind: str) -> None:
 def _fail(report: ProgramReport, problem: str, lines: Iterable[Any]) -> None:
     """Raise CheckError if there are lines."""
     __tracebackhide__ = True
-    found = list(lines)
-    if found:
-        message = "\n".join(map(printable, [f"{problem}:", *(f"- {line}" for line in found)]))
+    listed = list(lines)
+    if listed:
+        message = "\n".join(map(printable, [f"{problem}:", *(f"- {line}" for line in listed)]))
         raise CheckError(message, report)

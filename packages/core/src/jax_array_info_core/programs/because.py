@@ -59,16 +59,16 @@ class Reasons:
     def _propagated(self) -> _Propagated | None:
         """The program after the propagation."""
         try:
-            graph, found = explanation_of(self._lowered, self._arguments, self._outputs, self._lines)
+            graph, causes = explanation_of(self._lowered, self._arguments, self._outputs, self._lines)
         except NoAnswerError as error:
             self.caveats = (f"Why collectives are needed is unknown: {error}.",)
             return None
-        self.caveats = _differences(graph, found, self._outputs)
-        return _Propagated(graph, found)
+        self.caveats = _differences(graph, causes, self._outputs)
+        return _Propagated(graph, causes)
 
     def of(
         self,
-        one: Collective,
+        collective: Collective,
         users: Sequence[Instruction],
         makers: Iterable[Instruction],
         followers: Iterable[Instruction],
@@ -81,20 +81,22 @@ class Reasons:
             makers: The operations that compute what is moved; of a sum, itself.
             followers: The first operation on each way of the array, which may only pass it on.
         """
-        if self._propagated is None or not one.axes:
+        if self._propagated is None or not collective.axes:
             return ()
-        axes = frozenset(name.partition(":")[0] for name in one.axes)
-        moved = _Moved(one.kind, axes, one.shape)
-        made_by = frozenset({*map(_key, makers), *([] if one.path is None else [(one.path, (), 0)])})
-        if one.kind in REDUCTIONS:
+        axes = frozenset(name.partition(":")[0] for name in collective.axes)
+        moved = _Moved(collective.kind, axes, collective.shape)
+        made_by = frozenset(
+            {*map(_key, makers), *([] if collective.path is None else [(collective.path, (), 0)])}
+        )
+        if collective.kind in REDUCTIONS:
             return self._propagated.reason(moved, "summed", made_by)
         behind = frozenset(map(_key, followers)), frozenset(map(_key, users))
         made = self._propagated.reason(moved, "made", made_by, None, *behind)
         used = [self._propagated.reason(moved, "used", made_by, _key(user)) for user in users]
         if not made and not all(used):
             return ()
-        found = dict.fromkeys((*made, *itertools.chain(*used)))
-        return tuple(sorted(found, key=lambda each: each.phase == "backward"))
+        reasons = dict.fromkeys((*made, *itertools.chain(*used)))
+        return tuple(sorted(reasons, key=lambda reason: reason.phase == "backward"))
 
 
 class _Moved(NamedTuple):
@@ -114,10 +116,10 @@ class _Moved(NamedTuple):
 class _Propagated:
     """A program after the propagation."""
 
-    def __init__(self, graph: Graph, found: Causes) -> None:
-        self._found = found
+    def __init__(self, graph: Graph, causes: Causes) -> None:
+        self._found = causes
         self._operations = by_key((operation.place.key, operation) for operation in graph.operations)
-        self._causes = by_key(((cause.role, cause.key), cause) for cause in found.causes())
+        self._causes = by_key(((cause.role, cause.key), cause) for cause in causes.causes())
         # Equal layers have equal collectives.
         self.reason = functools.cache(self._reason)
 
@@ -152,18 +154,18 @@ class _Propagated:
             cause
             for cause in itertools.chain(*(self._causes.get((role, key), ()) for key in keys))
             if not moved.axes.isdisjoint(cause.because.mesh_axes)
-            and any(self._can_be(moved, each) for each in made(cause.values))
+            and any(self._can_be(moved, value) for value in made(cause.values))
         ]
         fitting = [
             cause
             for cause in causes
             if moved.axes.issubset(cause.because.mesh_axes)
-            and any(self._is_moved(moved, each, cause.because.mesh_axes) for each in made(cause.values))
+            and any(self._is_moved(moved, value, cause.because.mesh_axes) for value in made(cause.values))
         ]
-        known = {one.operation for one in fitting}
+        known = {cause.operation for cause in fitting}
         if any(cause.operation not in known for cause in causes):
             return ()
-        names = {each.name for each in known if each is not None}
+        names = {operation.name for operation in known if operation is not None}
         for other in itertools.chain(*(self._operations.get(key, ()) for key in keys if names)):
             if other in known or other.name not in names:
                 continue
@@ -178,18 +180,18 @@ class _Propagated:
                 return ()
         if role == "made":
             fitting = [
-                one
-                for one in fitting
+                cause
+                for cause in fitting
                 # A clash with the result moves shards, and gathers none.
-                if (one.because.kind == "constraint" or moved.kind != "all-gather")
-                and self._is_behind(one, followers - made_by, users)
+                if (cause.because.kind == "constraint" or moved.kind != "all-gather")
+                and self._is_behind(cause, followers - made_by, users)
             ]
         # Of several clashes of one operation, that over these mesh axes alone is the reason.
-        exact = {one.operation for one in fitting if moved.axes == {*one.because.mesh_axes}}
+        exact = {cause.operation for cause in fitting if moved.axes == {*cause.because.mesh_axes}}
         return _common(
-            one.because
-            for one in fitting
-            if one.operation not in exact or moved.axes == {*one.because.mesh_axes}
+            cause.because
+            for cause in fitting
+            if cause.operation not in exact or moved.axes == {*cause.because.mesh_axes}
         )
 
     def _comes_from(self, value: Value, made_by: frozenset[Key], mesh_axes: frozenset[str]) -> bool:
@@ -228,7 +230,7 @@ class _Propagated:
             for count in range(len(names) + 1)
             for combination in itertools.combinations(names, count)
         )
-        return any(math.prod(self._found.shard(value, frozenset(one))) == moved.size for one in lacking)
+        return any(math.prod(self._found.shard(value, frozenset(axes))) == moved.size for axes in lacking)
 
 
 def _moves(operation: Operation) -> bool:
@@ -239,9 +241,9 @@ def _moves(operation: Operation) -> bool:
         shapes = (operation.operands[place].shape or () for place in (0, 1))
         whole = [length == replaced for length, replaced in zip(*shapes, strict=True)]
     return operation.name in MOVING and any(
-        names and not same
+        names and not is_whole
         for operand in operation.operands
-        for names, same in zip(operand.axes, whole, strict=False)
+        for names, is_whole in zip(operand.axes, whole, strict=False)
     )
 
 
@@ -250,35 +252,38 @@ def _key(instruction: Instruction) -> Key:
     return (instruction.op_name or "").partition(";jit(")[0], instruction.frames, instruction.column
 
 
-def _common(found: Iterable[Because]) -> tuple[Because, ...]:
+def _common(reasons: Iterable[Because]) -> tuple[Because, ...]:
     """Return what the operations of one name and line have in common; nothing if that is not a reason."""
-    different = [*dict.fromkeys(found)]
-    alike = {replace(one, operands=()) for one in different}
+    different = [*dict.fromkeys(reasons)]
+    alike = {replace(reason, operands=()) for reason in different}
     if len(alike) != 1:
         return ()
-    if len({tuple((operand.letter, operand.spec) for operand in one.operands) for one in different}) > 1:
+    if (
+        len({tuple((operand.letter, operand.spec) for operand in reason.operands) for reason in different})
+        > 1
+    ):
         return (*alike,) if different[0].kind == "sum" else ()
-    columns = zip(*(one.operands for one in different), strict=True)
+    columns = zip(*(reason.operands for reason in different), strict=True)
     return (replace(different[0], operands=tuple(map(_common_operand, columns))),)
 
 
 def _common_operand(operands: tuple[ConflictOperand, ...]) -> ConflictOperand:
     """Return an operand without what differs."""
-    one = operands[0]
+    common = operands[0]
     if len({operand.axis_origin for operand in operands}) > 1:
-        one = replace(one, axis_origin=AxisOrigin(mesh_axis=one.axis_origin.mesh_axis, kind=None))
-    return one if len({operand.name for operand in operands}) == 1 else replace(one, name="")
+        common = replace(common, axis_origin=AxisOrigin(mesh_axis=common.axis_origin.mesh_axis, kind=None))
+    return common if len({operand.name for operand in operands}) == 1 else replace(common, name="")
 
 
-def _differences(graph: Graph, found: Causes, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
+def _differences(graph: Graph, causes: Causes, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
     """Return a caveat on the outputs that Shardy alone would shard in another way."""
     texts = []
     for output, value in zip(outputs, results_of(graph, len(outputs)), strict=True):
         if value is None or output.got is None or output.got.spec is None:
             continue
-        spec = found.spec(value)
+        spec = causes.spec(value)
         if not same_spec(spec, graph.sizes, output.got.spec, graph.sizes):
-            shown = [effective_spec(one, graph.sizes) for one in (spec, output.got.spec)]
+            shown = [effective_spec(spec_shown, graph.sizes) for spec_shown in (spec, output.got.spec)]
             texts.append(f"{output.path} {shown[0]} (compiled: {shown[1]})")
     if not texts:
         return ()

@@ -79,25 +79,25 @@ def _live_functions() -> list[_Found]:
     return [_Found(function, described_for_user(function, is_hidden)) for function in live_jitted_functions()]
 
 
-def _report(found: Sequence[_Found]) -> CompileCachesReport:
+def _report(live: Sequence[_Found]) -> CompileCachesReport:
     programs = CompiledPrograms()
-    own = [one.function for one in found if one.described.is_jax_own]
+    of_jax = [cache.function for cache in live if cache.described.is_jax_own]
     users = [
         CompileCache(
-            name=one.described.name,
-            origin=None if one.described.code is None else code_origin(one.described.code),
-            entries=cache_entries(one.function),
-            compilations=programs.count_of([one.function]),
+            name=cache.described.name,
+            origin=None if cache.described.code is None else code_origin(cache.described.code),
+            entries=cache_entries(cache.function),
+            compilations=programs.count_of([cache.function]),
         )
-        for one in found
-        if not one.described.is_jax_own
+        for cache in live
+        if not cache.described.is_jax_own
     ]
     return CompileCachesReport(
         functions=tuple(sorted(users, key=_most_first)),
-        jax_function_count=len(own),
-        jax_entries=sum(cache_entries(function) or 0 for function in own),
-        jax_compilations=programs.count_of(own),
-        unowned_executables=programs.count_of_others(one.function for one in found),
+        jax_function_count=len(of_jax),
+        jax_entries=sum(cache_entries(function) or 0 for function in of_jax),
+        jax_compilations=programs.count_of(of_jax),
+        unowned_executables=programs.count_of_others(cache.function for cache in live),
     )
 
 
@@ -108,34 +108,34 @@ def _most_first(cache: CompileCache) -> tuple[Any, ...]:
 
 def _clear(chosen: Sequence[Named]) -> FunctionNameError | UnsupportedValueError | None:
     """Clear the caches of some functions, or return an error and clear none."""
-    found = _live_functions() if any(isinstance(one, str) for one in chosen) else []
-    users = [one for one in found if not one.described.is_jax_own]
+    live = _live_functions() if any(isinstance(name, str) for name in chosen) else []
+    users = [user for user in live if not user.described.is_jax_own]
     functions: list[Any] = []
-    for one in chosen:
-        one = _unbound(one)
-        if isinstance(one, str):
-            named = [user.function for user in users if one in (user.described.name, user.described.plain)]
+    for wanted in chosen:
+        wanted = _unbound(wanted)
+        if isinstance(wanted, str):
+            named = [user.function for user in users if wanted in (user.described.name, user.described.plain)]
             if not named:
-                return FunctionNameError(_unknown(one, [user.described.name for user in users]))
+                return FunctionNameError(_unknown(wanted, [user.described.name for user in users]))
             functions += named
-        elif type(one) in jitted_types():
-            functions.append(one)
+        elif type(wanted) in jitted_types():
+            functions.append(wanted)
         else:
-            return UnsupportedValueError(f"expected a jitted function or its name, got {type(one)}")
+            return UnsupportedValueError(f"expected a jitted function or its name, got {type(wanted)}")
     for function in functions:
         empty_cache(function)
     return None
 
 
-def _unbound(one: Any) -> Any:
+def _unbound(function: Any) -> Any:
     """Return the jitted function behind a bound method or a wrapper such as that of ``report_on_oom``."""
-    while type(one) not in jitted_types():
-        inner = one.__func__ if isinstance(one, MethodType) else jitted_inside(one)
-        inner = getattr(one, "__wrapped__", None) if inner is None else inner
-        if inner is None or inner is one:
+    while type(function) not in jitted_types():
+        inner = function.__func__ if isinstance(function, MethodType) else jitted_inside(function)
+        inner = getattr(function, "__wrapped__", None) if inner is None else inner
+        if inner is None or inner is function:
             break
-        one = inner
-    return one
+        function = inner
+    return function
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:

@@ -88,7 +88,7 @@ def parse_rule(text: str) -> Rule:
     """
     head, plus, amount = text.partition("+")
     before, _, after = head.rpartition("@")
-    link = next((one for one in LINKS if before and one == after), None)
+    link = next((name for name in LINKS if before and name == after), None)
     subject, colon, axis = (head if link is None else before).partition(":")
 
     def fail(position: int, problem: str) -> NoReturn:
@@ -221,7 +221,7 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
     if rule.subject == "donation":
         return _of_leaves(rule, _lost_donations(diff))
     if rule.subject == "memory":
-        has_peak = all(one.memory and one.memory.peak_nbytes is not None for one in (before, after))
+        has_peak = all(report.memory and report.memory.peak_nbytes is not None for report in (before, after))
         return _of_figure(rule, _memory(before, has_peak), _memory(after, has_peak))
     if rule.subject == "flops":
         return _of_figure(rule, before.dot_flops, after.dot_flops, _number)
@@ -233,12 +233,12 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
 
 def _sent(report: ProgramReport, kind: str | None, rule: Rule) -> int | None:
     """Return the bytes sent by collectives; None if part of them is unknown."""
-    found = list(matching(report, kind, rule.axis, rule.link))
-    if not report.is_sent_known or (rule.axis is not None and any(one.axes is None for one in found)):
+    collectives = list(matching(report, kind, rule.axis, rule.link))
+    if not report.is_sent_known or (rule.axis is not None and any(row.axes is None for row in collectives)):
         return None
-    if rule.link is not None and any(one.link != rule.link for one in found):
+    if rule.link is not None and any(row.link != rule.link for row in collectives):
         return None
-    return sent_nbytes(found)
+    return sent_nbytes(collectives)
 
 
 def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResult:
@@ -251,12 +251,12 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
     kind = None if name == "collective" else name
     known = _by_place(before, kind, rule)
     total: int | None = 0
-    found = []
+    growths = []
     for place, rows in _by_place(after, kind, rule).items():
-        same = known.get(place, [])
-        old, new = sent_nbytes(same), sent_nbytes(rows)
+        earlier = known.get(place, [])
+        old, new = sent_nbytes(earlier), sent_nbytes(rows)
         is_more = old is None or new is None or new > old
-        if is_more and sum(row.count for row in rows) > sum(one.count for one in same):
+        if is_more and sum(row.count for row in rows) > sum(row.count for row in earlier):
             more = None if old is None or new is None else new - old
             total = None if more is None or total is None else total + more
             size = "unknown" if more is None else format_bytes(more)
@@ -265,11 +265,11 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
                 size,
                 *([f"of {rows[0].path}"] if rows[0].path else []),
             ]
-            found.append(", ".join([" ".join(about), *([str(rows[0].origin)] if rows[0].origin else [])]))
+            growths.append(", ".join([" ".join(about), *([str(rows[0].origin)] if rows[0].origin else [])]))
     if not after.is_sent_known:
-        total, found = None, ["unknown", *found]
-    allowed = f", allowed +{format_bytes(rule.number)}" if rule.number and found else ""
-    listed = _of_leaves(rule, found)
+        total, growths = None, ["unknown", *growths]
+    allowed = f", allowed +{format_bytes(rule.number)}" if rule.number and growths else ""
+    listed = _of_leaves(rule, growths)
     passed = total is not None and total <= rule.number
     return replace(listed, passed=passed, fact=listed.fact + allowed, after=total)
 
@@ -277,12 +277,12 @@ def _of_new(rule: Rule, before: ProgramReport, after: ProgramReport) -> RuleResu
 def _by_place(report: ProgramReport, kind: str | None, rule: Rule) -> dict[_Place, list[Collective]]:
     """Return the collectives of each argument, and those of other arrays by function."""
 
-    def place(one: Collective) -> _Place:
-        function = None if one.origin is None else (one.origin.file, one.origin.function)
-        return one.kind, one.path or function
+    def place(collective: Collective) -> _Place:
+        function = None if collective.origin is None else (collective.origin.file, collective.origin.function)
+        return collective.kind, collective.path or function
 
-    found = matching(report, kind, rule.axis, rule.link)
-    return by_key((place(one), one) for one in found)
+    collectives = matching(report, kind, rule.axis, rule.link)
+    return by_key((place(collective), collective) for collective in collectives)
 
 
 def _memory(report: ProgramReport, has_peak: bool) -> int | None:
@@ -295,11 +295,11 @@ def _memory(report: ProgramReport, has_peak: bool) -> int | None:
 
 
 def _other_shardings(before: ProgramReport, after: ProgramReport) -> Iterator[str]:
-    for one, other in all_values(before, after):
-        if one is None or other is None or one.is_pruned or other.is_pruned:
+    for old, other in all_values(before, after):
+        if old is None or other is None or old.is_pruned or other.is_pruned:
             continue
-        if one.got is None or not is_placed_alike(one, other):
-            yield f"{other.path} ({_placed(one, other)} to {_placed(other, one)})"
+        if old.got is None or not is_placed_alike(old, other):
+            yield f"{other.path} ({_placed(old, other)} to {_placed(other, old)})"
 
 
 def _placed(value: ProgramValue, other: ProgramValue) -> str:
@@ -322,16 +322,18 @@ def _lost_donations(diff: ProgramDiff) -> Iterator[str]:
 def _of_trees(rule: Rule, before: TreeReport, after: TreeReport, diff: TreeDiff) -> RuleResult:
     match rule.subject:
         case "memory":
-            old, new = (None if one.unknown_count else one.fullest_device_nbytes for one in (before, after))
+            old, new = (
+                None if report.unknown_count else report.fullest_device_nbytes for report in (before, after)
+            )
             return _of_figure(rule, old, new)
         case "added":
             return _of_leaves(rule, (row.path for row in diff.added))
         case "removed":
             return _of_leaves(rule, (row.path for row in diff.removed))
     changed = [
-        f"{one.after.path} ({' to '.join(_properties(one, field))})"
-        for one in diff.changed
-        for field in one.fields
+        f"{change.after.path} ({' to '.join(_properties(change, field))})"
+        for change in diff.changed
+        for field in change.fields
         if rule.subject in ("changed", field)
     ]
     if rule.subject in ("changed", "spec"):
@@ -361,11 +363,11 @@ def _property(row: TreeRow, field: ChangedField) -> str:
 
 def _of_leaves(rule: Rule, leaves: Iterable[str]) -> RuleResult:
     """Return the result of a rule that any leaf breaks."""
-    found = list(leaves)
-    more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    words = ", ".join([*found[:_MOST], *more]) or "none"
+    listed = list(leaves)
+    more = [f"and {len(listed) - _MOST} more"] if len(listed) > _MOST else []
+    words = ", ".join([*listed[:_MOST], *more]) or "none"
     return RuleResult(
-        rule=rule.text, passed=not found, fact=f"{rule.noun}: {words}", before=0, after=len(found)
+        rule=rule.text, passed=not listed, fact=f"{rule.noun}: {words}", before=0, after=len(listed)
     )
 
 

@@ -75,8 +75,8 @@ class CheckpointNames:
         """Return the name of a value; None if it has none, or if several of its line have its dtype."""
         if origin is None or not (value.op_name or "").endswith(_KEPT):
             return None
-        found = self._names.get((origin.file, origin.line, value.shape.dtype), set())
-        return next(iter(found)) if len(found) == 1 else None
+        names = self._names.get((origin.file, origin.line, value.shape.dtype), set())
+        return next(iter(names)) if len(names) == 1 else None
 
 
 def memory_of(
@@ -104,11 +104,13 @@ def memory_of(
     names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
     is_traced = traced is not None
     is_nested = _is_nested(module, saved, is_traced=is_traced)
-    found = temporaries_of(module, lines.nearest, tells_passes=passes_are_named(traced) and not is_nested)
+    temporaries = temporaries_of(
+        module, lines.nearest, tells_passes=passes_are_named(traced) and not is_nested
+    )
     at_backward = (
         LiveAtBackward(reason=_NESTED)
         if is_nested
-        else _live_at_backward(found, module, saved, lines, is_traced=is_traced)
+        else _live_at_backward(temporaries, module, saved, lines, is_traced=is_traced)
     )
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
@@ -122,11 +124,11 @@ def memory_of(
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
         host_temporary_nbytes=figures.host_temporary_nbytes,
-        temporaries=_merged(found.highest, lines, names)[:MOST_TEMPORARIES],
-        live_nbytes=sum(value.shape.nbytes for value in found.highest),
+        temporaries=_merged(temporaries.highest, lines, names)[:MOST_TEMPORARIES],
+        live_nbytes=sum(value.shape.nbytes for value in temporaries.highest),
         saved=saved,
         live_at_backward=at_backward,
-        elsewhere=_merged(found.elsewhere, lines, names)[:MOST_TEMPORARIES],
+        elsewhere=_merged(temporaries.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )
 
 
@@ -206,7 +208,7 @@ def timeline_of(
     live = live_bytes_of(module, lines.nearest, MAX_POINTS)
     peak = max(range(len(live.points)), key=live.nbytes.__getitem__)
     series = [*_of_xla(memory, live.nbytes, peak), *_of_lines(live, peak, lines)]
-    series = [one for one in series if any(one.nbytes)]
+    series = [band for band in series if any(band.nbytes)]
     needed = memory.needed_nbytes
     return replace(
         about,
@@ -215,7 +217,7 @@ def timeline_of(
         operations=tuple(operation.name for operation in live.operations),
         series=tuple(series),
         live_nbytes=live.nbytes,
-        total_nbytes=tuple(sum(one.nbytes[point] for one in series) for point in range(len(live.points))),
+        total_nbytes=tuple(sum(band.nbytes[point] for band in series) for point in range(len(live.points))),
         peak=peak,
         peak_origin=lines.origin(live.operations[peak].frames),
         needed_nbytes=needed,
@@ -232,10 +234,10 @@ def _of_xla(memory: ProgramMemory, live: Sequence[int], peak: int) -> Iterable[P
     arguments = memory.argument_nbytes or 0
     outputs = max((memory.output_nbytes or 0) - (memory.alias_nbytes or 0), 0)
     free = [min(outputs, max(needed - arguments - nbytes, 0)) for nbytes in live]
-    rest = max(needed - arguments - free[peak] - live[peak], 0)
+    unscheduled = max(needed - arguments - free[peak] - live[peak], 0)
     yield ProgramSeries(kind="arguments", nbytes=(arguments,) * len(live))
     yield ProgramSeries(kind="outputs", nbytes=tuple(free))
-    yield ProgramSeries(kind="not in the schedule", nbytes=(rest,) * len(live))
+    yield ProgramSeries(kind="not in the schedule", nbytes=(unscheduled,) * len(live))
 
 
 def _of_lines(live: LiveBytes, peak: int, lines: UserLines) -> Iterable[ProgramSeries]:
@@ -250,16 +252,18 @@ def _of_lines(live: LiveBytes, peak: int, lines: UserLines) -> Iterable[ProgramS
         for first, last in ranges:
             of_line[first] += value.shape.nbytes
             of_line[last + 1] -= value.shape.nbytes
-    found = {origin: tuple(accumulate(of_line[:-1])) for origin, of_line in changes.items()}
-    without_line = found.pop(None, None)
-    large = [origin for origin, nbytes in found.items() if max(nbytes) * _LEAST_SHARE >= live.nbytes[peak]]
-    large.sort(key=lambda origin: (-found[origin][peak], -max(found[origin])))
+    by_origin = {origin: tuple(accumulate(of_line[:-1])) for origin, of_line in changes.items()}
+    without_line = by_origin.pop(None, None)
+    large = [
+        origin for origin, nbytes in by_origin.items() if max(nbytes) * _LEAST_SHARE >= live.nbytes[peak]
+    ]
+    large.sort(key=lambda origin: (-by_origin[origin][peak], -max(by_origin[origin])))
     for origin in large[:MAX_SERIES]:
-        yield ProgramSeries(kind="line", origin=origin, nbytes=found.pop(origin))
-    rest = [*found.values()]
-    rest += [] if without_line is None else [without_line]
-    if rest:
-        yield ProgramSeries(kind="other lines", nbytes=tuple(map(sum, zip(*rest, strict=True))))
+        yield ProgramSeries(kind="line", origin=origin, nbytes=by_origin.pop(origin))
+    smaller = [*by_origin.values()]
+    smaller += [] if without_line is None else [without_line]
+    if smaller:
+        yield ProgramSeries(kind="other lines", nbytes=tuple(map(sum, zip(*smaller, strict=True))))
 
 
 def saved_of(
@@ -288,11 +292,11 @@ def saved_of(
     if values is None:
         return None
     sizes = [_known_nbytes(value, device_count) for value in values]
-    left = {number: value for number, value in enumerate(values) if sizes[number] is None}
-    if explains and any(value.manual is None for value in left.values()):
+    unknown = {number: value for number, value in enumerate(values) if sizes[number] is None}
+    if explains and any(value.manual is None for value in unknown.values()):
         # What JAX cannot trace once more, such as a program of another version, stays unknown.
         with contextlib.suppress(Exception):
-            for number, nbytes in _propagated(stages, arguments, left).items():
+            for number, nbytes in _propagated(stages, arguments, unknown).items():
                 sizes[number] = nbytes
     on_device, offloaded = (
         _by_line(
@@ -303,8 +307,8 @@ def saved_of(
         for is_in_host_memory in (False, True)
     )
     return SavedForBackward(
-        nbytes=known_sum(one.nbytes for one in on_device),
-        global_nbytes=known_sum(one.global_nbytes for one in on_device),
+        nbytes=known_sum(line.nbytes for line in on_device),
+        global_nbytes=known_sum(line.global_nbytes for line in on_device),
         lines=on_device,
         offloaded=offloaded,
     )
@@ -336,18 +340,18 @@ def _propagated(
     )
     lowered = lowered_for_propagation(Stages(traced=traced), structs)[0].lowered
     graph = Graph(ask(module_bytecode(lowered)))
-    found: dict[int, int | None] = {}
+    nbytes_of: dict[int, int | None] = {}
     for (number, count), result in zip(stacked.items(), results_of(graph, len(stacked)), strict=True):
         value = values[number]
         if result is not None and result.shape is not None and value.manual is None:
             axes = result.axes[count : count + len(value.shape)]
-            shard = shard_of([int(one) for one in value.shape], axes, graph.sizes)
-            found[number] = packed_nbytes(shard, bits_per_element(value.dtype))
-    return found
+            shard = shard_of([int(length) for length in value.shape], axes, graph.sizes)
+            nbytes_of[number] = packed_nbytes(shard, bits_per_element(value.dtype))
+    return nbytes_of
 
 
 def _live_at_backward(
-    found: Temporaries,
+    temporaries: Temporaries,
     module: Module,
     saved: SavedForBackward | None,
     lines: UserLines,
@@ -363,9 +367,9 @@ def _live_at_backward(
         lines: The search for the user's line.
         is_traced: Whether the trace of the program is known.
     """
-    if found.at_backward is None and found.tells_passes:
+    if temporaries.at_backward is None and temporaries.tells_passes:
         return None
-    if found.at_backward is None:
+    if temporaries.at_backward is None:
         named = (
             instruction.op_name
             for computation in module.computations.values()
@@ -373,12 +377,12 @@ def _live_at_backward(
         )
         has_backward = saved is not None if is_traced else "backward" in map(pass_of, named)
         return LiveAtBackward(reason=_UNNAMED) if has_backward else None
-    in_main = [one for one in found.at_backward if one.shape.memory_space == 0]
-    in_vmem = (one for one in found.at_backward if one.shape.memory_space == VMEM)
-    sized = [(_line_of(one, lines), (one.shape.nbytes, None)) for one in in_main]
+    in_main = [value for value in temporaries.at_backward if value.shape.memory_space == 0]
+    in_vmem = (value for value in temporaries.at_backward if value.shape.memory_space == VMEM)
+    sized = [(_line_of(value, lines), (value.shape.nbytes, None)) for value in in_main]
     return LiveAtBackward(
-        nbytes=sum(one.shape.nbytes for one in in_main),
-        vmem_nbytes=sum(one.shape.nbytes for one in in_vmem),
+        nbytes=sum(value.shape.nbytes for value in in_main),
+        vmem_nbytes=sum(value.shape.nbytes for value in in_vmem),
         lines=_by_line(sized),
     )
 
@@ -420,12 +424,14 @@ def _by_line(sized: Iterable[tuple[BackwardLine, _Sizes]]) -> tuple[BackwardLine
     Args:
         sized: The line of each value, its bytes on a device, and those on all devices.
     """
-    found: dict[BackwardLine, list[_Sizes]] = {}
+    by_line: dict[BackwardLine, list[_Sizes]] = {}
     for line, sizes in sized:
-        found.setdefault(line, []).append(sizes)
+        by_line.setdefault(line, []).append(sizes)
     summed = [
         replace(line, count=len(sizes), nbytes=nbytes, global_nbytes=global_nbytes)
-        for line, sizes in found.items()
+        for line, sizes in by_line.items()
         for nbytes, global_nbytes in [map(known_sum, zip(*sizes, strict=True))]
     ]
-    return tuple(sorted(summed, key=lambda one: -(one.global_nbytes or one.nbytes or 0)))
+    return tuple(
+        sorted(summed, key=lambda summed_line: -(summed_line.global_nbytes or summed_line.nbytes or 0))
+    )

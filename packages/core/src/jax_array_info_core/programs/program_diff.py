@@ -52,7 +52,7 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
     least_before, least_after = _least(old), _least(new)
     elsewhere = [set(map(_key, memory.elsewhere)) for memory in (before.memory, after.memory)]
     changes = []
-    for key, value in {_key(one): one for one in (*reversed(new), *reversed(old))}.items():
+    for key, value in {_key(temporary): temporary for temporary in (*reversed(new), *reversed(old))}.items():
         counts = old_counts[key], new_counts[key]
         most = value.nbytes * max(counts)
         is_cut = (not counts[0] and most <= least_before) or (not counts[1] and most <= least_after)
@@ -65,7 +65,7 @@ def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[Temp
                 is_elsewhere_after=not counts[1] and key in elsewhere[1],
             )
             changes.append(change)
-    return tuple(sorted(changes, key=lambda one: _largest_first(one.nbytes)))
+    return tuple(sorted(changes, key=lambda row: _largest_first(row.nbytes)))
 
 
 def _counts(values: tuple[Temporary, ...]) -> Counter[_TemporaryKey]:
@@ -130,9 +130,9 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
         require_report(report, ProgramReport)
     pairs = all_values(before, after)
     renamed = tuple(
-        (one.path, other.path)
-        for one, other in pairs
-        if one is not None and other is not None and one.path != other.path
+        (old.path, other.path)
+        for old, other in pairs
+        if old is not None and other is not None and old.path != other.path
     )
     return ProgramDiff(
         before_name=before.name,
@@ -157,7 +157,7 @@ def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChan
     """Return the bytes sent by kind and axes where they differ, the largest difference first."""
     old, new = _by_kind_and_axes(before), _by_kind_and_axes(after)
     # Of a program that is known in part, a kind that it does not show is not one that it lacks.
-    rest_before, rest_after = (0 if one.is_sent_known else None for one in (before, after))
+    rest_before, rest_after = (0 if report.is_sent_known else None for report in (before, after))
     numbers = _same_lines(before.collectives, after.collectives)
     changes = [
         SentChange(
@@ -182,13 +182,13 @@ def _sent_lines(
 ) -> list[SentLine]:
     """Return the lines whose bytes differ, the largest difference first."""
     rows: dict[object, tuple[list[Collective], list[Collective]]] = {}
-    for one in _of(key, before):
-        line = _line(one.origin)
+    for row in _of(key, before):
+        line = _line(row.origin)
         # A line that only the first program has differs from that of the second with the same number.
         place = None if line is None else (line[0], numbers[line]) if line in numbers else (line, "removed")
-        rows.setdefault(place, ([], []))[0].append(one)
-    for one in _of(key, after):
-        rows.setdefault(_line(one.origin), ([], []))[1].append(one)
+        rows.setdefault(place, ([], []))[0].append(row)
+    for row in _of(key, after):
+        rows.setdefault(_line(row.origin), ([], []))[1].append(row)
     lines = [
         SentLine(
             origin=(new or old)[0].origin,
@@ -208,11 +208,11 @@ def _same_lines(before: Sequence[Collective], after: Sequence[Collective]) -> di
     by their text; where that is unknown, by the distance that more of them moved.
     """
     old, new = _codes(before), _codes(after)
-    found: dict[_Line, int] = {}
+    matched: dict[_Line, int] = {}
     for place in old.keys() & new.keys():
         numbers = sorted(old[place]), sorted(new[place])
         if max(map(len, numbers)) > _MOST_ALIGNED:
-            found |= {(place, number): number for number in old[place].keys() & new[place].keys()}
+            matched |= {(place, number): number for number in old[place].keys() & new[place].keys()}
             continue
         texts = [old[place][number] for number in numbers[0]], [new[place][number] for number in numbers[1]]
         moved = _distance(*numbers)
@@ -220,8 +220,8 @@ def _same_lines(before: Sequence[Collective], after: Sequence[Collective]) -> di
         for tag, *(i, i_stop, j, j_stop) in SequenceMatcher(None, *keys).get_opcodes():
             if tag == "equal" or (tag == "replace" and i_stop - i == j_stop - j):
                 pairs = zip(numbers[0][i:i_stop], numbers[1][j:j_stop], strict=True)
-                found |= {(place, number): other for number, other in pairs}
-    return found
+                matched |= {(place, number): other for number, other in pairs}
+    return matched
 
 
 def _codes(collectives: Sequence[Collective]) -> dict[_Place, dict[int, str]]:
@@ -270,16 +270,16 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
 
 
 def _sharding_changes(pairs: Iterable[_Pair]) -> Iterator[ShardingChange]:
-    for one, other in pairs:
-        known = other or one
-        if known is not None and (one is None or other is None or not _same(one, other)):
+    for old, other in pairs:
+        known = other or old
+        if known is not None and (old is None or other is None or not _same(old, other)):
             yield ShardingChange(
                 path=known.path,
-                before=None if one is None else one.got,
+                before=None if old is None else old.got,
                 after=None if other is None else other.got,
-                before_type=None if one is None else one.type,
+                before_type=None if old is None else old.type,
                 after_type=None if other is None else other.type,
-                before_memory_kind=None if one is None else one.host_memory_kind,
+                before_memory_kind=None if old is None else old.host_memory_kind,
                 after_memory_kind=None if other is None else other.host_memory_kind,
             )
 
@@ -291,14 +291,15 @@ def all_values(before: ProgramReport, after: ProgramReport) -> list[_Pair]:
 
 def _by_path(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> Iterator[_Pair]:
     """Yield the values with the same path, and those that can only have been renamed."""
-    before, after = {one.path: one for one in old}, {one.path: one for one in new}
+    before, after = {value.path: value for value in old}, {value.path: value for value in new}
     renamed = _renamed(
-        [one for one in old if one.path not in after], [one for one in new if one.path not in before]
+        [value for value in old if value.path not in after],
+        [value for value in new if value.path not in before],
     )
     to = set(renamed.values())
-    for path, one, other in _pairs(before, after):
+    for path, former, other in _pairs(before, after):
         if path not in to:
-            yield one, after[renamed[path]] if path in renamed else other
+            yield former, after[renamed[path]] if path in renamed else other
 
 
 def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[str, str]:
@@ -306,20 +307,20 @@ def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[s
 
     They end alike, and no other value of their type ends like that. An only output has no name of its own.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     ends = [[(value, value.path.split("/")) for value in values] for values in (old, new)]
     most = max((len(parts) for values in ends for _, parts in values), default=0) if old and new else 0
     for length in range(most, -1, -1):
         alike: list[dict[object, list[str]]] = [{}, {}]
-        for values, by_end, known in zip(ends, alike, (found.keys(), set(found.values())), strict=True):
-            for one, parts in values:
-                if len(parts) >= length and one.path not in known:
-                    by_end.setdefault((one.type, *parts[len(parts) - length :]), []).append(one.path)
+        for values, by_end, known in zip(ends, alike, (names.keys(), set(names.values())), strict=True):
+            for value, parts in values:
+                if len(parts) >= length and value.path not in known:
+                    by_end.setdefault((value.type, *parts[len(parts) - length :]), []).append(value.path)
         for end, paths in alike[0].items():
             others = alike[1].get(end, [])
             if len(paths) == len(others) == 1 and (length or "outputs" in (paths[0], others[0])):
-                found[paths[0]] = others[0]
-    return found
+                names[paths[0]] = others[0]
+    return names
 
 
 def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> Iterator[tuple[str, _T | None, _T | None]]:
@@ -327,20 +328,20 @@ def _pairs(old: Mapping[str, _T], new: Mapping[str, _T]) -> Iterator[tuple[str, 
         yield key, old.get(key), new.get(key)
 
 
-def _same(one: ProgramValue, other: ProgramValue) -> bool:
+def _same(value: ProgramValue, other: ProgramValue) -> bool:
     """Return whether two values have the same type and memory, and equivalent shardings."""
-    is_alike = one.type == other.type and one.is_pruned == other.is_pruned
-    return is_alike and is_placed_alike(one, other)
+    is_alike = value.type == other.type and value.is_pruned == other.is_pruned
+    return is_alike and is_placed_alike(value, other)
 
 
-def is_placed_alike(one: ProgramValue, other: ProgramValue) -> bool:
+def is_placed_alike(value: ProgramValue, other: ProgramValue) -> bool:
     """Return whether two values have the same memory and equal shardings, over axes of the same types."""
-    if one.host_memory_kind != other.host_memory_kind:
+    if value.host_memory_kind != other.host_memory_kind:
         return False
-    if one.got is None or other.got is None:
-        return one.got is other.got
-    is_alike = one.got == other.got or same_sharding(one.got, other.got) is True
-    return is_alike and not other_types(one.got.mesh, other.got.mesh)
+    if value.got is None or other.got is None:
+        return value.got is other.got
+    is_alike = value.got == other.got or same_sharding(value.got, other.got) is True
+    return is_alike and not other_types(value.got.mesh, other.got.mesh)
 
 
 def _donation_changes(
@@ -352,11 +353,11 @@ def _donation_changes(
         {renamed.get(argument.path, argument.path) for argument in before.arguments},
         {argument.path for argument in after.arguments},
     )
-    for path, one, other in _pairs(old, new):
-        if _is_reused(one) != _is_reused(other):
+    for path, donation, other in _pairs(old, new):
+        if _is_reused(donation) != _is_reused(other):
             yield DonationChange(
                 path=path,
-                before=one,
+                before=donation,
                 after=other,
                 is_absent_before=path not in paths[0],
                 is_absent_after=path not in paths[1],

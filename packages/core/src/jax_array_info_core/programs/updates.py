@@ -70,22 +70,26 @@ def with_lost_axes(
         (_type(argument), number) for number, argument in enumerate(arguments) if not argument.is_pruned
     )
     seen: Counter[Any] = Counter()
-    found = []
+    compared = []
     for place, output in enumerate(outputs):
         kind = _type(output)
         used, alike = sharded_over(output.got), by_type.get(kind, ())
         is_free = output.asked is None and output.is_asked_known and not constrained[place]
-        if is_free and used is not None and any(used < _wanted(arguments[one]) for one in alike):
+        if is_free and used is not None and any(used < _wanted(arguments[number]) for number in alike):
             is_gradient, reached = flow.of(place)
             if not is_gradient:
-                alike = [one for one in alike if one in reached and _have_same_end(arguments[one], output)]
-            candidates = [arguments[one] for one in alike]
+                alike = [
+                    number
+                    for number in alike
+                    if number in reached and _have_same_end(arguments[number], output)
+                ]
+            candidates = [arguments[number] for number in alike]
             like = _most_alike(output, candidates, seen[kind])
             if like is not None and used < _wanted(like):
                 output = _compared(output, like, used)
             seen[kind] += 1
-        found.append(output)
-    return tuple(found)
+        compared.append(output)
+    return tuple(compared)
 
 
 class _Flow:
@@ -109,25 +113,29 @@ class _Flow:
         """
         root, reached = self._entry.root, set[int]()
         start = Value(self._entry.name, root.name, self._first_output + place if root.groups else None)
-        if any(_is_transposed(one) for _, one in self._dataflow.walk(start, stops=_is_sum)):
+        if any(_is_transposed(maker) for _, maker in self._dataflow.walk(start, stops=_is_sum)):
             return True, reached
-        for at, one in self._dataflow.walk(start):
-            if _is_transposed(one):
+        for at, instruction in self._dataflow.walk(start):
+            if _is_transposed(instruction):
                 return False, set(self._numbers)
-            if one.opcode == "parameter" and at.computation == self._entry.name:
-                number = one.parameter_number + (at.element or 0) - self._first
+            if instruction.opcode == "parameter" and at.computation == self._entry.name:
+                number = instruction.parameter_number + (at.element or 0) - self._first
                 if 0 <= number < len(self._numbers):
                     reached.add(self._numbers[number])
         return False, reached
 
 
-def _is_transposed(one: Instruction) -> bool:
-    return _TRANSPOSED in (one.op_name or "")
+def _is_transposed(instruction: Instruction) -> bool:
+    return _TRANSPOSED in (instruction.op_name or "")
 
 
-def _is_sum(one: Instruction) -> bool:
+def _is_sum(instruction: Instruction) -> bool:
     """Return whether an instruction reduces an array; False if it has no name, as where XLA splits one."""
-    return one.opcode in ("reduce", "reduce-window") and bool(one.op_name) and not _is_transposed(one)
+    return (
+        instruction.opcode in ("reduce", "reduce-window")
+        and bool(instruction.op_name)
+        and not _is_transposed(instruction)
+    )
 
 
 def _most_alike(output: ProgramValue, candidates: Sequence[ProgramValue], rank: int) -> ProgramValue | None:
@@ -144,7 +152,7 @@ def _most_alike(output: ProgramValue, candidates: Sequence[ProgramValue], rank: 
         not max(ends) or output.path.rpartition("/")[2].isdecimal()
     ):
         return None
-    wanted = {frozenset(_wanted(one)) for one in best}
+    wanted = {frozenset(_wanted(candidate)) for candidate in best}
     return best[min(rank, len(best) - 1)] if len(wanted) == 1 else None
 
 
@@ -199,7 +207,7 @@ def with_replaced(
     )
     alike = [alike_arguments(output, kinds, arguments) for output in outputs]
     pairs = zip(outputs, alike, strict=True)
-    if not any(is_moved(arguments[one], output) for output, near in pairs for one in near):
+    if not any(is_moved(arguments[number], output) for output, near in pairs for number in near):
         return tuple(outputs)
     program = getattr(jaxpr, "jaxpr", jaxpr)
     if (len(program.invars), len(program.outvars)) != (len(arguments), len(outputs)):
@@ -207,20 +215,20 @@ def with_replaced(
     updates = jaxpr_updates(program)
     replaced: dict[int, int] = {}
     for place, near in enumerate(alike):
-        of = updates[place]
+        by_number = updates[place]
         clear = [
-            one
-            for one in near
-            if one in of
-            and of[one].is_added
-            and (donated[one] or (is_named(arguments[one]) and not of[one].is_scaled))
+            number
+            for number in near
+            if number in by_number
+            and by_number[number].is_added
+            and (donated[number] or (is_named(arguments[number]) and not by_number[number].is_scaled))
         ]
         if len(clear) == 1:
             replaced[place] = clear[0]
     for whole in _returned(_maybe_returned(outputs, arguments), updates, replaced):
-        for place, one in whole.leaves:
-            if arguments[one].asked is not None:
-                replaced.setdefault(place, one)
+        for place, argument_number in whole.leaves:
+            if arguments[argument_number].asked is not None:
+                replaced.setdefault(place, argument_number)
     return tuple(
         replace(output, replaces=arguments[replaced[place]].path)
         if place in replaced and is_moved(arguments[replaced[place]], output)
@@ -255,9 +263,9 @@ def _maybe_returned(
         given.setdefault(name, {})[keys] = number
     entries: dict[str | None, dict[str, int]] = {}
     for place, output in enumerate(outputs):
-        rest = _keys(output.path)
-        entry, _, keys = rest.partition("/")
-        entries.setdefault(None, {})[rest] = place
+        path = _keys(output.path)
+        entry, _, keys = path.partition("/")
+        entries.setdefault(None, {})[path] = place
         entries.setdefault(entry, {})[keys] = place
     for index, (name, leaves) in enumerate(given.items()):
         for key, returned in entries.items():
@@ -287,23 +295,25 @@ def _returned(
     """
     maybe = list(maybe)
 
-    def is_updated(one: _Returned, *, is_scaled: bool) -> bool:
-        found = (updates[place].get(number) for place, number in one.leaves)
-        return any(update.is_added and (is_scaled or not update.is_scaled) for update in found if update)
+    def is_updated(whole: _Returned, *, is_scaled: bool) -> bool:
+        changes = (updates[place].get(number) for place, number in whole.leaves)
+        return any(update.is_added and (is_scaled or not update.is_scaled) for update in changes if update)
 
-    returned = [one for one in maybe if any(replaced.get(place) == number for place, number in one.leaves)]
-    at_own_places = [one for one in maybe if one.is_own_place and is_updated(one, is_scaled=False)]
+    returned = [
+        whole for whole in maybe if any(replaced.get(place) == number for place, number in whole.leaves)
+    ]
+    at_own_places = [whole for whole in maybe if whole.is_own_place and is_updated(whole, is_scaled=False)]
     if len(at_own_places) > 1:
         returned += at_own_places
     if returned:
-        names, entries = {one.name for one in returned}, {one.entry for one in returned}
+        names, entries = {whole.name for whole in returned}, {whole.entry for whole in returned}
         others = [
-            one
-            for one in maybe
-            if one.name not in names and one.entry not in entries and is_updated(one, is_scaled=True)
+            whole
+            for whole in maybe
+            if whole.name not in names and whole.entry not in entries and is_updated(whole, is_scaled=True)
         ]
-        count = Counter(one.name for one in others)
-        returned += [one for one in others if count[one.name] == 1]
+        count = Counter(whole.name for whole in others)
+        returned += [whole for whole in others if count[whole.name] == 1]
     return returned
 
 
@@ -314,7 +324,9 @@ def _keys(path: str) -> str:
 
 def by_kind(arguments: Iterable[tuple[int, ProgramValue]]) -> dict[Any, list[int]]:
     """Return the numbers of arguments by shape, dtype and keys."""
-    return by_key(((one.shape, one.dtype, _keys(one.path)), number) for number, one in arguments)
+    return by_key(
+        ((argument.shape, argument.dtype, _keys(argument.path)), number) for number, argument in arguments
+    )
 
 
 def alike_arguments(
@@ -324,13 +336,17 @@ def alike_arguments(
 
     The keys of an output can be below the argument's name, as of a dict, or below the index in a tuple.
     """
-    rest = _keys(output.path)
-    first, _, keys = rest.partition("/")
-    exact = [one for one in kinds.get((output.shape, output.dtype, keys), ()) if arguments[one].path == rest]
-    found = list(kinds.get((output.shape, output.dtype, rest), ()))
+    path = _keys(output.path)
+    first, _, keys = path.partition("/")
+    exact = [
+        number
+        for number in kinds.get((output.shape, output.dtype, keys), ())
+        if arguments[number].path == path
+    ]
+    numbers = list(kinds.get((output.shape, output.dtype, path), ()))
     if first.isdecimal():
-        found += kinds.get((output.shape, output.dtype, keys), ())
-    return exact or list(dict.fromkeys(found))
+        numbers += kinds.get((output.shape, output.dtype, keys), ())
+    return exact or list(dict.fromkeys(numbers))
 
 
 def is_named(argument: ProgramValue) -> bool:
@@ -341,9 +357,14 @@ def is_named(argument: ProgramValue) -> bool:
 
 def is_moved(argument: ProgramValue, output: ProgramValue) -> bool:
     """Return whether an output is known to have another sharding than an argument, on the same mesh."""
-    one, other = argument.got, output.got
-    on_one_mesh = one is not None and other is not None and one.mesh is not None and one.mesh == other.mesh
-    return on_one_mesh and same_sharding(one, other) is False
+    sharding, other = argument.got, output.got
+    on_one_mesh = (
+        sharding is not None
+        and other is not None
+        and sharding.mesh is not None
+        and sharding.mesh == other.mesh
+    )
+    return on_one_mesh and same_sharding(sharding, other) is False
 
 
 MOST_CALLS = 4
@@ -376,7 +397,7 @@ def passed_on(
     kinds = by_kind((number, argument) for number, argument in enumerate(arguments) if argument.got)
     near = [alike_arguments(output, kinds, arguments) for output in outputs]
     moved = {
-        place: [one for one in alike if is_moved(arguments[one], outputs[place])]
+        place: [number for number in alike if is_moved(arguments[number], outputs[place])]
         for place, alike in enumerate(near)
     }
     if not any(moved.values()):
@@ -386,19 +407,25 @@ def passed_on(
     updates = jaxpr_updates(program) if is_whole else [{}] * len(outputs)
     gradients = jaxpr_gradients(program) if is_whole else [False] * len(outputs)
     numbers = {argument.path: number for number, argument in enumerate(arguments)}
-    found: dict[int, int] = {}
+    passed: dict[int, int] = {}
     for place, output in enumerate(outputs):
         if not moved[place]:
             continue
         if output.replaces is not None:
             likely = [numbers[output.replaces]]
         else:
-            likely = [one for one in near[place] if one in updates[place] and updates[place][one].is_added]
-            likely = likely or [one for one in near[place] if donated[one] or is_named(arguments[one])]
+            likely = [
+                number
+                for number in near[place]
+                if number in updates[place] and updates[place][number].is_added
+            ]
+            likely = likely or [
+                number for number in near[place] if donated[number] or is_named(arguments[number])
+            ]
             likely = likely or (near[place] if gradients[place] else [])
         if len(likely) == 1 and likely[0] in moved[place]:
-            found.setdefault(likely[0], place)
-    return found
+            passed.setdefault(likely[0], place)
+    return passed
 
 
 def next_arguments(
@@ -428,5 +455,5 @@ def next_arguments(
         if struct is None:
             return None
         leaves[places[number]] = struct
-    found: Arguments = jax.tree.unflatten(jax.tree.structure(arguments), leaves)
-    return found
+    unflattened: Arguments = jax.tree.unflatten(jax.tree.structure(arguments), leaves)
+    return unflattened

@@ -71,12 +71,12 @@ def _lines(report: ArrayReport, leaves: Sequence[ContainerLeaf]) -> _Lines:
         case "object":
             return [type_line, *_object_lines(report)]
         case "container":
-            rest = len(report.leaves) - len(leaves)
+            hidden = len(report.leaves) - len(leaves)
             return [
                 type_line,
                 f"len: {report.length}",
                 *(f"{leaf.path}: {leaf.type}" for leaf in leaves),
-                _if(rest, f"and {more(rest, 'leaf', 'leaves')}", "aside"),
+                _if(hidden, f"and {more(hidden, 'leaf', 'leaves')}", "aside"),
             ]
     lines = [_shape(report), f"dtype: {report.dtype}", *_size_lines(report)]
     if report.kind == "numpy":

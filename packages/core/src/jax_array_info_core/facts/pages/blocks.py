@@ -238,7 +238,7 @@ def that_apply(*facts: tuple[object, str]) -> list[str]:
 def limited(
     rows: Sequence[_T],
     row: Callable[[_T], _S],
-    rest: Callable[[Sequence[_T]], _S],
+    remainder: Callable[[Sequence[_T]], _S],
     *,
     is_apart: bool = False,
     size: Callable[[_T], int] | None = None,
@@ -254,14 +254,18 @@ def limited(
     """
     largest = None if size is None else cache(lambda: sorted(rows, key=size, reverse=True))
     return Limited(
-        rows, lambda shown: map(row, shown), lambda others: [rest(others)], is_apart=is_apart, largest=largest
+        rows,
+        lambda shown: map(row, shown),
+        lambda others: [remainder(others)],
+        is_apart=is_apart,
+        largest=largest,
     )
 
 
 def listed(
     things: Sequence[_T],
     entry: Callable[[_T], Sequence[str]],
-    rest: Callable[[Sequence[_T]], str],
+    remainder: Callable[[Sequence[_T]], str],
     most: int | None = None,
 ) -> Limited[_T, Block]:
     """Return a list of things, and a line for others: ``and 3 more, 1.0 MiB``.
@@ -275,7 +279,7 @@ def listed(
     return Limited(
         things,
         lambda shown: [Entries([*map(entry, shown)])] if shown else [],
-        lambda left: [Sentence(f"and {rest(left)}", indent=2)],
+        lambda hidden: [Sentence(f"and {remainder(hidden)}", indent=2)],
         most,
         is_whole=True,
     )
@@ -308,8 +312,8 @@ def _parts(section: Section, most: int | None) -> Sequence[Sequence[Row]]:
     """Return the rows of a section, in parts with a line between them."""
     if not isinstance(section, Limited):
         return [section]
-    shown, rest = section.first(most)
-    return [shown, rest] if section.is_apart or not shown else [[*shown, *rest]]
+    shown, others = section.first(most)
+    return [shown, others] if section.is_apart or not shown else [[*shown, *others]]
 
 
 def left_out(blocks: Iterable[Listing], most: int | None) -> int:
@@ -340,8 +344,8 @@ def more(count: int, noun: str = "", nouns: str = "") -> str:
 
 def some(texts: Sequence[str], most: int) -> str:
     """Return the first of some texts, and the number of the others: ``a, b and 3 more``."""
-    left = f" and {more(len(texts) - most)}" if len(texts) > most else ""
-    return f"{', '.join(texts[:most])}{left}"
+    tail = f" and {more(len(texts) - most)}" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{tail}"
 
 
 def number(count: int, noun: str) -> Note:

@@ -48,7 +48,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
         report.optimizer_nbytes, report.optimizer_hosted_nbytes, report.host_memory_kinds
     )
     # The finding on memory has the same words.
-    is_told = any(report.optimizer_words in one.problem for one in report.findings)
+    is_told = any(report.optimizer_words in finding.problem for finding in report.findings)
     unsharded = counted(report.unsharded_count, "leaf without a sharding", "leaves without a sharding")
     uncounted = counted(report.uncounted_count, "leaf", "leaves")
     unknown = counted(report.unknown_count, "leaf with unknown sharding", "leaves with unknown shardings")

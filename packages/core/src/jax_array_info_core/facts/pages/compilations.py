@@ -95,14 +95,14 @@ def _answer(report: CompilationsReport) -> str:
     if not report.count:
         is_other = report.jax_count or report.other_count
         return "no watched function was compiled" if is_other else "nothing was compiled"
-    each = counted(report.function_count, "function", "functions")
-    again = list(dict.fromkeys(one.function for one in report.recompilations))
+    functions = counted(report.function_count, "function", "functions")
+    again = list(dict.fromkeys(compilation.function for compilation in report.recompilations))
     if not again:
-        return f"no recompilations: {each} compiled once, {duration(report.seconds)}"
+        return f"no recompilations: {functions} compiled once, {duration(report.seconds)}"
     names = ", ".join(again[:_MOST_NAMES]) + (" and others" if len(again) > _MOST_NAMES else "")
     words = counted(len(report.recompilations), "recompilation", "recompilations")
     compilations = counted(report.count, "compilation", "compilations")
-    return f"{words} of {names}; {compilations} of {each} took {duration(report.seconds)}"
+    return f"{words} of {names}; {compilations} of {functions} took {duration(report.seconds)}"
 
 
 def duration(seconds: float) -> str:
@@ -127,7 +127,7 @@ def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
         }
 
     def rest(rows: Sequence[Sequence[Compilation]]) -> Row:
-        others = [one for alike in rows for one in alike]
+        others = [compilation for alike in rows for compilation in alike]
         return {"function": more(len(rows), "row", "rows"), **_sums(others), "reason": place}
 
     return limited(_alike(compilations), row, rest)
@@ -136,7 +136,7 @@ def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
 def _sums(compilations: Sequence[Compilation]) -> Row:
     return {
         "times": str(len(compilations)),
-        "duration": duration(sum(one.seconds for one in compilations)),
+        "duration": duration(sum(compilation.seconds for compilation in compilations)),
     }
 
 
@@ -146,20 +146,24 @@ def _alike(compilations: Sequence[Compilation]) -> list[list[Compilation]]:
     So are three or more whose reasons differ only in the lengths of shapes.
     """
     folded = [
-        _key(one, _SHAPE.sub(lambda shape: _NUMBER.sub("#", shape[0]), one.reason)) for one in compilations
+        _key(compilation, _SHAPE.sub(lambda shape: _NUMBER.sub("#", shape[0]), compilation.reason))
+        for compilation in compilations
     ]
     counts, pairs = Counter(folded), zip(folded, compilations, strict=True)
-    keys = ((key if counts[key] >= _MIN_FOLDED else _key(one, one.reason), one) for key, one in pairs)
+    keys = (
+        (key if counts[key] >= _MIN_FOLDED else _key(compilation, compilation.reason), compilation)
+        for key, compilation in pairs
+    )
     return list(by_key(keys).values())
 
 
-def _key(one: Compilation, reason: str) -> object:
-    return one.function, one.definition, one.origin, reason
+def _key(compilation: Compilation, reason: str) -> object:
+    return compilation.function, compilation.definition, compilation.origin, reason
 
 
 def _reason(alike: Sequence[Compilation]) -> str:
     """Return the reason of some compilations, with the least and the largest of the lengths that differ."""
-    columns = zip(*(_NUMBER.findall(one.reason) for one in alike), strict=True)
+    columns = zip(*(_NUMBER.findall(compilation.reason) for compilation in alike), strict=True)
     ordered = [sorted(set(column), key=int) for column in columns]
     texts = iter([" to ".join(dict.fromkeys((lengths[0], lengths[-1]))) for lengths in ordered])
     return _NUMBER.sub(lambda _: next(texts), alike[0].reason)
@@ -180,7 +184,7 @@ def compile_caches_page(report: CompileCachesReport) -> Iterator[Block]:
     """
     functions = counted(len(report.functions), "jitted function", "jitted functions")
     entries = counted(total_entries(report.functions), "cache entry", "cache entries")
-    most = [f"; most: {one.name}, {one.entries}" for one in report.functions[:1] if (one.entries or 0) > 1]
+    most = [f"; most: {row.name}, {row.entries}" for row in report.functions[:1] if (row.entries or 0) > 1]
     yield Sentence(f"{functions}, {entries}{''.join(most)}", "answer", hang=0)
     yield Table(
         "compile caches",
@@ -189,7 +193,9 @@ def compile_caches_page(report: CompileCachesReport) -> Iterator[Block]:
             limited(
                 report.functions,
                 _cache,
-                lambda left: _numbers(more(len(left), "function", "functions"), total_entries(left), ""),
+                lambda others: _numbers(
+                    more(len(others), "function", "functions"), total_entries(others), ""
+                ),
             ),
             [
                 _numbers(

@@ -95,8 +95,8 @@ def devices_page(report: DevicesReport, *, kinds: bool = False) -> Iterator[Bloc
         yield _kinds_table(report)
     if report.has_statistics or not kinds:
         yield Sentence(_memory_words(report), "answer", hang=0)
-        columns = [one for one in _MEMORY if report.has_statistics or one.name in _ALWAYS_KNOWN]
-        names = [one.name for one in _MEMORY]
+        columns = [column for column in _MEMORY if report.has_statistics or column.name in _ALWAYS_KNOWN]
+        names = [column.name for column in _MEMORY]
         groupings = (
             [[name] for name in names],
             [[name] for name in names if name != "bar"],
@@ -157,7 +157,7 @@ def _kinds_table(report: DevicesReport) -> Table:
         return (device.kind, process, ", ".join(kinds), _in_use(device) + limit)
 
     alike = by_key(((device.platform, *cells(device)), device.name) for device in report.devices)
-    names = [one.name for one in _KINDS]
+    names = [column.name for column in _KINDS]
     rows = [
         dict(zip(names, (folded_names(devices), *facts), strict=True))
         for (_, *facts), devices in alike.items()
@@ -173,7 +173,9 @@ def folded_names(names: Iterable[str]) -> str:
     'cpu:0-2,cuda:0'
     """
     ids = by_key((name, number) for name, number, *_ in map(_NUMBER.split, names))
-    return ",".join(name + format_device_ids([*map(int, filter(None, found))]) for name, found in ids.items())
+    return ",".join(
+        name + format_device_ids([*map(int, filter(None, numbers))]) for name, numbers in ids.items()
+    )
 
 
 def memory_profile_page(report: MemoryProfileReport) -> Iterator[Block]:
@@ -213,7 +215,9 @@ def _profile_table(kind: str, lines: Sequence[ProfileLine], totals: Sequence[Row
         f"{kind}s by source line",
         (_BYTES_OF_BUFFERS if kind == "buffer" else _BYTES_OF_EXECUTABLES, *_PROFILE),
         [
-            limited(lines, row, lambda left: row(lines_together(left), more(len(left), "line", "lines"))),
+            limited(
+                lines, row, lambda others: row(lines_together(others), more(len(others), "line", "lines"))
+            ),
             totals,
         ],
         ([["size"], ["count"], ["device"], ["line"]], [["size"], ["count"], ["line", "device"]]),

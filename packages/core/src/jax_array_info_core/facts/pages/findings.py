@@ -53,7 +53,7 @@ def finding_blocks(
             yield from _leaves(finding.leaves, sizes or {}, min_share, total, is_each=finding.kind == _EACH)
 
 
-def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterator[Block]:
+def heading(finding: Finding, syntax: Syntax = "python", prefix: str = "") -> Iterator[Block]:
     """Yield the code and the cost of a finding, its problem and its fix.
 
     Args:
@@ -61,7 +61,7 @@ def heading(finding: Finding, syntax: Syntax = "python", of: str = "") -> Iterat
         syntax: Language in which the fix names arguments.
         of: Words before the cost on what it is about.
     """
-    cost = f": {of}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
+    cost = f": {prefix}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
     yield Rule(f"{finding.code} {finding.name}{cost}", f"jai-cli explain {finding.code}")
     yield Sentence(finding.problem, hang=0)
     if remedy := finding.remedy_in(syntax):
@@ -85,26 +85,26 @@ def _leaves(
     small = known[len(known) - count :] if count > 1 else []
 
     def show(shown: _Rows) -> list[Block]:
-        entries = [_entry(path, found, sizes, is_each=is_each) for path, found in shown]
-        known = [found for _, found in shown if found[0].nbytes is not None]
-        is_alike = not is_each and any(leaf.count > 1 for found in known for leaf in found)
+        entries = [_entry(path, alike, sizes, is_each=is_each) for path, alike in shown]
+        known = [alike for _, alike in shown if alike[0].nbytes is not None]
+        is_alike = not is_each and any(leaf.count > 1 for alike in known for leaf in alike)
         notes = that_apply(
-            (any(len(found) > 1 for found in known), f"{TIMES}n: n leaves; the bytes are their sum"),
+            (any(len(alike) > 1 for alike in known), f"{TIMES}n: n leaves; the bytes are their sum"),
             (is_alike, f"{TIMES}n: n alike; the bytes are their sum"),
         )
         return [*([Entries(entries, in_columns=True)] if entries else []), *said(notes, indent=2)]
 
     yield Limited(
-        [row for row in rows if row not in small], show, lambda left: _rest(left, "more"), is_whole=True
+        [row for row in rows if row not in small], show, lambda others: _rest(others, "more"), is_whole=True
     )
     yield from _rest(small, f"more below {100 * min_share:g}%")
 
 
 def _rest(rows: _Rows, words: str) -> Iterator[Sentence]:
-    left = [leaf for _, leaves in rows for leaf in leaves]
-    if left:
-        nbytes = f", {format_bytes(_nbytes(left))}" if _nbytes(left) else ""
-        yield Sentence(f"and {sum(leaf.count for leaf in left)} {words}{nbytes}", indent=2)
+    others = [leaf for _, leaves in rows for leaf in leaves]
+    if others:
+        nbytes = f", {format_bytes(_nbytes(others))}" if _nbytes(others) else ""
+        yield Sentence(f"and {sum(leaf.count for leaf in others)} {words}{nbytes}", indent=2)
 
 
 def _entry(
@@ -115,11 +115,11 @@ def _entry(
     They are the summed bytes, or those of one if ``is_each``, the path or the line, the array, its spec, the
     expected spec, the change of its sharding, the line of a value with a path, and the fix or the reason.
     """
-    leaf, count = leaves[0], sum(one.count for one in leaves)
+    leaf, count = leaves[0], sum(member.count for member in leaves)
     size = "" if leaf.nbytes is None else format_bytes(_nbytes(leaves))
     if is_each and count > 1 and leaf.nbytes is not None:
         size = f"{format_bytes(leaf.nbytes)} each"
-    after = format_bytes(sum(one.nbytes_after or 0 for one in leaves))
+    after = format_bytes(sum(member.nbytes_after or 0 for member in leaves))
     return (
         size,
         counted_path(path or (origin_words(leaf.origin) if leaf.origin else leaf.place), count),
@@ -128,7 +128,8 @@ def _entry(
         "" if leaf.expected is None else f"expected {effective_spec(leaf.expected, sizes)}",
         leaf.change,
         origin_words(leaf.origin) if path and leaf.origin else "",
-        folded_text([one.remedy for one in leaves]) + ("" if leaf.nbytes_after is None else f": {after}"),
+        folded_text([member.remedy for member in leaves])
+        + ("" if leaf.nbytes_after is None else f": {after}"),
     )
 
 

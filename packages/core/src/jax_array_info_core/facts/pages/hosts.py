@@ -37,7 +37,7 @@ _COLUMNS = (
 TABLES = {"bytes of processes": _COLUMNS}
 """Columns of the table; its title says which bytes."""
 _GROUPINGS = [
-    [[one.name] for one in _COLUMNS],
+    [[column.name] for column in _COLUMNS],
     [["process"], ["host"], ["bytes", "arrays", "devices"], ["in use", "peak", "limit"]],
     [["process", "host"], ["bytes", "arrays", "devices"], ["in use", "peak", "limit"]],
 ]
@@ -77,16 +77,16 @@ def _processes(report: HostsReport) -> Table:
         }
 
     def show(shown: Sequence[HostSummary]) -> Iterator[Row]:
-        left, half = len(ranked) - len(shown), -(-len(shown) // 2)
+        skipped, half = len(ranked) - len(shown), -(-len(shown) // 2)
         yield from map(row, ranked[:half])
-        if left:
-            yield {"process": SKIPPED_ROWS, "host" if has_host else "bytes": more(left)}
-        yield from map(row, ranked[half + left :])
+        if skipped:
+            yield {"process": SKIPPED_ROWS, "host" if has_host else "bytes": more(skipped)}
+        yield from map(row, ranked[half + skipped :])
 
     has_memory = any(host.device and host.device.bytes_in_use is not None for host in ranked)
     return Table(
         f"bytes {report.bytes_words}{'; in use, peak and limit of the fullest device' if has_memory else ''}",
         _COLUMNS,
-        [Limited(ranked, show, lambda left: ())],
+        [Limited(ranked, show, lambda others: ())],
         _GROUPINGS,
     )

@@ -33,25 +33,25 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     warnings = counted(report.unlisted_count, "warning or error", "warnings or errors")
     yield Sentence(report.answer, "answer")
     yield Sentence(", ".join(filter(None, (name, lines, ranks, mesh))))
-    followed = [one for one in report.findings if one.role == "consequence"]
-    has_root = any(one.role == "root" for one in report.findings)
-    left = followed if has_root else followed[1:]  # the first one says what to do
-    yield from finding_blocks(one for one in report.findings if one not in left)
-    if left:
-        yield from _consequences(left)
+    followed = [finding for finding in report.findings if finding.role == "consequence"]
+    has_root = any(finding.role == "root" for finding in report.findings)
+    consequences = followed if has_root else followed[1:]  # the first one says what to do
+    yield from finding_blocks(finding for finding in report.findings if finding not in consequences)
+    if consequences:
+        yield from _consequences(consequences)
     if report.ranks:
         yield from _timeline(report.ranks)
-    rest = that_apply(
+    notes = that_apply(
         (report.ignored_codes, f"ignored codes: {', '.join(report.ignored_codes)}"),
         (report.unlisted_count, f"not listed: {warnings}, because of their number"),
     )
-    yield from said(rest)
+    yield from said(notes)
 
 
 def _consequences(findings: Sequence[LogFinding]) -> Iterator[Listing]:
     """Yield lines that follow from the root, one for each kind."""
     yield Rule(f"{findings[0].code} {findings[0].name}", f"jai-cli explain {findings[0].code}")
-    yield Entries([("", one.kind, one.problem) for one in findings], in_columns=True)
+    yield Entries([("", finding.kind, finding.problem) for finding in findings], in_columns=True)
 
 
 def _timeline(ranks: Sequence[RankLog]) -> Iterator[Listing]:
@@ -60,15 +60,15 @@ def _timeline(ranks: Sequence[RankLog]) -> Iterator[Listing]:
     def show(shown: Sequence[RankLog]) -> list[Row]:
         return [
             {
-                "rank": one.rank,
-                "last step": "" if one.step is None else format_number(one.step),
-                "last time": one.time,
-                "end": f"{one.end}: {one.text}" if one.text else one.end,
+                "rank": rank.rank,
+                "last step": "" if rank.step is None else format_number(rank.step),
+                "last time": rank.time,
+                "end": f"{rank.end}: {rank.text}" if rank.text else rank.end,
             }
-            for one in shown
+            for rank in shown
         ]
 
-    def rest(left: Sequence[RankLog]) -> list[Row]:
-        return [{"rank": f"{format_number(len(left))} more"}]
+    def rest(others: Sequence[RankLog]) -> list[Row]:
+        return [{"rank": f"{format_number(len(others))} more"}]
 
     yield Table("ranks", _COLUMNS, [Limited(ranks, show, rest)])

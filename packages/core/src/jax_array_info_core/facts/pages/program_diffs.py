@@ -144,8 +144,8 @@ def _answer(report: ProgramDiff) -> str:
         return "no differences, as far as known" if report.unknown else "no differences"
     sent = report.sent_nbytes.difference
     memory = _memory_difference(report.figures)
-    new = sum(one.before_type is None for one in report.shardings)
-    gone = sum(one.after_type is None for one in report.shardings)
+    new = sum(change.before_type is None for change in report.shardings)
+    gone = sum(change.after_type is None for change in report.shardings)
     leaves = ((len(report.renamed), "renamed"), (new, "new"), (gone, "absent"))
     counts = ((len(report.shardings) - new - gone, "sharding"), (len(report.donations), "donation"))
     differ = " and ".join(counted(count, noun, f"{noun}s") for count, noun in counts if count)
@@ -162,10 +162,10 @@ def _answer(report: ProgramDiff) -> str:
 
 def _memory_difference(figures: Sequence[FigureChange]) -> int | None:
     """Return the bytes that the second program needs in addition; None if unknown."""
-    changes = {one.name: one.difference for one in figures}
+    changes = {figure.name: figure.difference for figure in figures}
     signs = {"peak_nbytes": 1} if "peak_nbytes" in changes else _SIGNS
-    found = [(changes[name], sign) for name, sign in signs.items() if name in changes]
-    return known_sum(None if change is None else sign * change for change, sign in found)
+    signed = [(changes[name], sign) for name, sign in signs.items() if name in changes]
+    return known_sum(None if change is None else sign * change for change, sign in signed)
 
 
 def _tables(report: ProgramDiff) -> Iterator[Table]:
@@ -176,8 +176,8 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
         [
             Limited(
                 report.sent,
-                lambda shown: [row for one in shown for row in _sent_rows(one)],
-                lambda left: [_more(left)],
+                lambda shown: [row for change in shown for row in _sent_rows(change)],
+                lambda others: [_more(others)],
                 is_apart=True,
             )
         ],
@@ -206,8 +206,8 @@ def _tables(report: ProgramDiff) -> Iterator[Table]:
     )
 
 
-def _more(left: Sequence[object]) -> Row:
-    return {"of": more(len(left))}
+def _more(others: Sequence[object]) -> Row:
+    return {"of": more(len(others))}
 
 
 def _change(change: Change, *, is_bytes: bool = True) -> dict[str, str]:
@@ -230,11 +230,11 @@ def _line(line: SentLine) -> Row:
     return {"of": f"  {origin_words(line.origin, 'line unknown')}", **_change(line)}
 
 
-def _more_lines(left: Sequence[SentLine]) -> Row:
+def _more_lines(others: Sequence[SentLine]) -> Row:
     sums = Change(
-        before=known_sum(line.before for line in left), after=known_sum(line.after for line in left)
+        before=known_sum(line.before for line in others), after=known_sum(line.after for line in others)
     )
-    return {"of": f"  {more(len(left), 'line', 'lines')}", **_change(sums)}
+    return {"of": f"  {more(len(others), 'line', 'lines')}", **_change(sums)}
 
 
 def _figure(change: FigureChange) -> Row:
@@ -269,9 +269,9 @@ def _leaves(title: str, leaves: Sequence[_Leaf]) -> Table:
     """Return a table of leaves, those that differ only in the indices of their paths in one row."""
 
     def row(fold: tuple[str, list[_Leaf]]) -> Row:
-        path, found = fold
-        _, *columns = zip(*found, strict=True)
-        return dict(zip(_LEAF, (counted_path(path, len(found)), *map(folded_text, columns)), strict=True))
+        path, alike = fold
+        _, *columns = zip(*alike, strict=True)
+        return dict(zip(_LEAF, (counted_path(path, len(alike)), *map(folded_text, columns)), strict=True))
 
     return Table(
         title,
@@ -280,7 +280,7 @@ def _leaves(title: str, leaves: Sequence[_Leaf]) -> Table:
             limited(
                 folded(leaves, lambda leaf: tuple(map(without_indices, leaf[1:])), itemgetter(0)),
                 row,
-                lambda left: _more([leaf for _, found in left for leaf in found]),
+                lambda others: _more([leaf for _, alike in others for leaf in alike]),
                 is_apart=True,
             )
         ],

@@ -64,10 +64,12 @@ def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
     """Yield the largest temporaries and what the backward pass needs."""
     if memory.temporaries:
         live = f"{format_bytes(memory.live_nbytes)} live at once"
-        smaller = memory.live_nbytes - sum(one.nbytes * one.count for one in memory.temporaries)
+        smaller = memory.live_nbytes - sum(
+            temporary.nbytes * temporary.count for temporary in memory.temporaries
+        )
         others = f", {format_bytes(smaller)} of them in smaller ones" if smaller > 0 else ""
         yield Sentence(f"largest temporaries, {live}{others} (estimated from the schedule{_excess(memory)})")
-        yield listed(memory.temporaries, _entry, lambda left: ", ".join(_rest(left)), _MOST)
+        yield listed(memory.temporaries, _entry, lambda hidden: ", ".join(_rest(hidden)), _MOST)
     yield from _backward(memory)
 
 
@@ -133,21 +135,23 @@ def _excess(memory: ProgramMemory) -> str:
     return f"; {format_bytes(excess)} {where}" if excess > 0 else ""
 
 
-def _entry(one: Temporary) -> Sequence[str]:
+def _entry(temporary: Temporary) -> Sequence[str]:
     """Return the entry of temporaries in the summary."""
     return (
-        format_bytes(one.nbytes * one.count),
+        format_bytes(temporary.nbytes * temporary.count),
         "",
-        counted_path(type_text(one.dtype, one.shape), one.count),
-        origin_words(one.origin, "line unknown"),
-        f"in {scope_words(one.scopes)}" if one.scopes else "",
-        kept_words(one),
+        counted_path(type_text(temporary.dtype, temporary.shape), temporary.count),
+        origin_words(temporary.origin, "line unknown"),
+        f"in {scope_words(temporary.scopes)}" if temporary.scopes else "",
+        kept_words(temporary),
     )
 
 
-def _rest(left: Sequence[Temporary]) -> tuple[str, str]:
+def _rest(hidden: Sequence[Temporary]) -> tuple[str, str]:
     """Return the number and the bytes of further temporaries."""
-    return more(sum(one.count for one in left)), format_bytes(sum(one.nbytes * one.count for one in left))
+    return more(sum(temporary.count for temporary in hidden)), format_bytes(
+        sum(temporary.nbytes * temporary.count for temporary in hidden)
+    )
 
 
 def _backward(memory: ProgramMemory) -> Iterator[Listing]:
@@ -175,49 +179,49 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
         lines: The lines.
         words: The figure; None for the sum of the lines: on a device, if all are known there.
     """
-    is_known = all(one.nbytes is not None for one in lines)
+    is_known = all(line.nbytes is not None for line in lines)
 
-    def size(one: BackwardLine) -> int | None:
-        return one.nbytes if is_known else one.global_nbytes
+    def size(line: BackwardLine) -> int | None:
+        return line.nbytes if is_known else line.global_nbytes
 
-    def entry(one: BackwardLine) -> Sequence[str]:
-        arrays = counted(one.count, "array", "arrays")
+    def entry(line: BackwardLine) -> Sequence[str]:
+        arrays = counted(line.count, "array", "arrays")
         return (
-            _bytes(size(one)),
+            _bytes(size(line)),
             "",
-            origin_words(one.origin, "line unknown"),
-            f"{arrays}, stacked by a loop" if one.is_in_loop else arrays,
-            "" if one.checkpoint_name is None else f"named {one.checkpoint_name}",
+            origin_words(line.origin, "line unknown"),
+            f"{arrays}, stacked by a loop" if line.is_in_loop else arrays,
+            "" if line.checkpoint_name is None else f"named {line.checkpoint_name}",
         )
 
-    def rest(left: Sequence[BackwardLine]) -> str:
-        nbytes = sum(size(one) or 0 for one in left)
-        return f"{more(len(left), 'line', 'lines')}, {format_bytes(nbytes)}"
+    def rest(hidden: Sequence[BackwardLine]) -> str:
+        nbytes = sum(size(line) or 0 for line in hidden)
+        return f"{more(len(hidden), 'line', 'lines')}, {format_bytes(nbytes)}"
 
     if words is None:
         total = known_sum(map(size, lines))
         where = " per device" if is_known else " on all devices together"
         words = UNKNOWN if total is None else format_bytes(total) + where
     yield Sentence(f"{name}: {words}")
-    yield listed(sorted(lines, key=lambda one: -(size(one) or 0)), entry, rest)
+    yield listed(sorted(lines, key=lambda line: -(size(line) or 0)), entry, rest)
 
 
 def memory_table(memory: ProgramMemory) -> Table:
     """Return the table of temporaries; without rows if the summary has all."""
     temporaries = memory.temporaries
 
-    def row(one: Temporary) -> Row:
-        size, _, array, line, *_ = _entry(one)
+    def row(temporary: Temporary) -> Row:
+        size, _, array, line, *_ = _entry(temporary)
         return {
             "bytes": size,
             "array": array,
             "line": line,
-            "scope": scope_words(one.scopes),
-            "kept": kept_words(one).removeprefix("kept "),
+            "scope": scope_words(temporary.scopes),
+            "kept": kept_words(temporary).removeprefix("kept "),
         }
 
-    def rest(left: Sequence[Temporary]) -> Row:
-        return dict(zip(("array", "bytes"), _rest(left), strict=True))
+    def rest(hidden: Sequence[Temporary]) -> Row:
+        return dict(zip(("array", "bytes"), _rest(hidden), strict=True))
 
     return Table(
         "temporaries live at the highest point",
@@ -245,24 +249,24 @@ def value_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the numbers of values as requested, chosen by XLA, in host memory, pruned and donated."""
     if not _is_on_one_device(report):
         likes = _arguments_of(report)
-        kept = sum(_keeps(one, likes) for one in report.outputs)
-        known = sum(one.path in likes for one in report.outputs)
+        kept = sum(_keeps(output, likes) for output in report.outputs)
+        known = sum(output.path in likes for output in report.outputs)
         for title, state in _STATES.items():
             if words := _number_words(report, **{state: True}):
                 like = f"; {kept} of {known} with a known argument keep its sharding"
                 yield f"{title}: {words}{like if kept and state == 'is_free' else ''}"
     if report.constraints is None:
         yield "constraints inside: unknown for a lowered or compiled function"
-    hosted = (one for one in (*report.arguments, *report.outputs) if one.is_in_host_memory)
-    for kind in dict.fromkeys(one.memory_kind for one in hosted):
+    hosted = (value for value in (*report.arguments, *report.outputs) if value.is_in_host_memory)
+    for kind in dict.fromkeys(value.memory_kind for value in hosted):
         yield f"in {kind}: {_number_words(report, is_in_host_memory=True, memory_kind=kind)}"
-    if pruned := [one.path for one in report.arguments if one.is_pruned]:
-        shown, rest = split_rows(folded_paths(pruned, [None] * len(pruned)), _MOST_PRUNED)
+    if pruned := [argument.path for argument in report.arguments if argument.is_pruned]:
+        shown, hidden = split_rows(folded_paths(pruned, [None] * len(pruned)), _MOST_PRUNED)
         listed = ", ".join(counted_path(path, len(members)) for path, members in shown)
-        left = f" and {more(sum(len(members) for _, members in rest))}" if rest else ""
-        yield f"removed by JAX as unused: {listed}{left}"
+        tail = f" and {more(sum(len(members) for _, members in hidden))}" if hidden else ""
+        yield f"removed by JAX as unused: {listed}{tail}"
     if report.donations:
-        reused = [one.nbytes for one in report.donations if one.output is not None]
+        reused = [donation.nbytes for donation in report.donations if donation.output is not None]
         nbytes = f", {format_bytes(sum(reused))} per device" if reused else ""
         donated = counted(len(report.donations), "argument", "arguments")
         yield f"donated: {len(reused)} of {donated} reused{nbytes}"
@@ -283,9 +287,9 @@ def _number_words(report: ProgramReport, **wanted: object) -> str:
     every = {"argument": report.arguments, "output": report.outputs, "constraint": report.constraints or ()}
     counts = {
         noun: sum(
-            getattr(one, "count", 1)
-            for one in values
-            if all(getattr(one, name, None) == value for name, value in wanted.items())
+            getattr(listed_value, "count", 1)
+            for listed_value in values
+            if all(getattr(listed_value, name, None) == value for name, value in wanted.items())
         )
         for noun, values in every.items()
     }
@@ -300,7 +304,7 @@ def free_values_table(report: ProgramReport) -> Table:
     """
     values = () if _is_on_one_device(report) else (*report.arguments, *report.outputs)
     likes = _arguments_of(report)
-    free = [one for one in values if (one.is_free or one.is_unrecorded) and not _keeps(one, likes)]
+    free = [value for value in values if (value.is_free or value.is_unrecorded) and not _keeps(value, likes)]
 
     def was(value: ProgramValue) -> list[str]:
         """Return the sharding of the argument that an output takes the place of."""
@@ -312,8 +316,8 @@ def free_values_table(report: ProgramReport) -> Table:
         return alike, *was(value)
 
     def row(fold: tuple[str, list[ProgramValue]]) -> Row:
-        path, found = fold
-        value, count = found[0], len(found)
+        path, alike = fold
+        value, count = alike[0], len(alike)
         return {
             "value": counted_path(path, count),
             "array": type_text(value.dtype, value.shape),
@@ -321,13 +325,13 @@ def free_values_table(report: ProgramReport) -> Table:
             "sharding": [_place(value), *was(value)],
         }
 
-    def rest(left: Sequence[tuple[str, list[ProgramValue]]]) -> Row:
-        sizes = [value.nbytes or 0 for _, found in left for value in found]
+    def rest(hidden: Sequence[tuple[str, list[ProgramValue]]]) -> Row:
+        sizes = [value.nbytes or 0 for _, alike in hidden for value in alike]
         return {"value": more(len(sizes)), "per device": format_bytes(sum(sizes))}
 
     folds = sorted(folded(free, fact), key=lambda fold: -len(fold[1]) * (fold[1][0].nbytes or 0))
     return Table(
-        "shardings" if any(one.is_unrecorded for one in free) else "shardings that XLA chose",
+        "shardings" if any(value.is_unrecorded for value in free) else "shardings that XLA chose",
         TABLES["shardings"],
         [limited(folds, row, rest, is_apart=True)],
         (
@@ -343,24 +347,28 @@ def _arguments_of(report: ProgramReport) -> dict[str, ProgramValue]:
 
     It has the same shape and dtype, and the longest end of its path in common with the output's.
     """
-    placed = ((one, path_keys(one.path)) for one in report.arguments if one.got is not None)
-    named = by_key(((one.shape, one.dtype, keys[-1]), (one, keys)) for one, keys in placed)
-    found = {}
+    placed = (
+        (argument, path_keys(argument.path)) for argument in report.arguments if argument.got is not None
+    )
+    named = by_key(
+        ((argument.shape, argument.dtype, keys[-1]), (argument, keys)) for argument, keys in placed
+    )
+    likes = {}
     for output in report.outputs:
         keys = path_keys(output.path)
         alike = by_key(
-            (_common_end(others, keys), one)
-            for one, others in named.get((output.shape, output.dtype, keys[-1]), ())
+            (_common_end(others, keys), argument)
+            for argument, others in named.get((output.shape, output.dtype, keys[-1]), ())
         )
         best = alike[max(alike)] if alike else []
         if len(best) == 1:
-            found[output.path] = best[0]
-    return found
+            likes[output.path] = best[0]
+    return likes
 
 
-def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+def _common_end(keys: Sequence[str], other: Sequence[str]) -> int:
     """Return the number of keys that two paths have in common at their ends."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
+    pairs = zip(reversed(keys), reversed(other), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 

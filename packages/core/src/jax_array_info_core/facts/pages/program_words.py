@@ -72,7 +72,7 @@ def total_words(collective: Collective) -> str:
     nbytes = collective.nbytes_within
     if nbytes is None:
         return "?"
-    is_exact = not collective.depends_on_data and not any(one.side is not None for one in collective.within)
+    is_exact = not collective.depends_on_data and not any(loop.side is not None for loop in collective.within)
     is_bound = collective.times is None and not (collective.is_in_loop and is_exact)
     words = f"{'at most ' if is_bound else ''}{format_bytes(nbytes)}"
     return f"{words} per iteration" if collective.is_in_loop else words
@@ -94,9 +94,9 @@ def each_words(collective: Collective) -> str:
 
 def within_words(collective: Collective) -> str:
     """Return the innermost loop of unknown length, and the sides of conditionals that exclude others."""
-    loops = [one.words for one in collective.within if one.side is None]
-    sides = [one.words for one in collective.within if one.side is not None]
-    return ", ".join([*sides, *(f"per iteration of {one}" for one in loops[-1:])])
+    loops = [loop.words for loop in collective.within if loop.side is None]
+    sides = [loop.words for loop in collective.within if loop.side is not None]
+    return ", ".join([*sides, *(f"per iteration of {loop}" for loop in loops[-1:])])
 
 
 def phase_words(part: Collective | SentBytes) -> str:

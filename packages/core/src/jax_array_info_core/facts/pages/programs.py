@@ -107,17 +107,17 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
         loops = per_iteration_words(part.per_iteration, has_loops=has_loops)
         name = f"{part.kind or 'unknown'} {over_words(part.axes, report.mesh)}"
         lines = sums_by_key(
-            (origin_words(one.origin), one.total_nbytes or 0)
-            for one in report.collectives
-            if one.origin and (one.kind, one.axes) == (part.kind, part.axes)
+            (origin_words(collective.origin), collective.total_nbytes or 0)
+            for collective in report.collectives
+            if collective.origin and (collective.kind, collective.axes) == (part.kind, part.axes)
         )
         most = [f"{'most at ' if len(lines) > 1 else ''}{line}" for line, _ in lines.most_common(1)]
         return [sent_outside_words(part), "", name, *(f"+ {words}" for words in loops), *most]
 
-    def rest(left: Sequence[SentBytes]) -> str:
-        keys = {(part.kind, part.axes) for part in left}
-        ones = (one for one in report.collectives if (one.kind, one.axes) in keys)
-        return f"{more(len(left))}, {sent_words(sent_by(ones), has_loops=False)}"
+    def rest(others: Sequence[SentBytes]) -> str:
+        keys = {(part.kind, part.axes) for part in others}
+        ones = (collective for collective in report.collectives if (collective.kind, collective.axes) in keys)
+        return f"{more(len(others))}, {sent_words(sent_by(ones), has_loops=False)}"
 
     yield listed(sent.by_kind_and_axes, entry, rest)
     reasons = unknown_bytes(report, has_loops=False)
@@ -139,27 +139,27 @@ def _collectives(report: ProgramReport) -> Table:
     """Return the table of the collectives, the most bytes first, with the slowest link where it says more."""
     has_links = bool(report.sent.over_links)
 
-    def row(found: tuple[Collective, str]) -> Row:
-        one, because = found
+    def row(fold: tuple[Collective, str]) -> Row:
+        collective, because = fold
         return {
-            "total": total_words(one),
-            "each": each_words(one),
-            "runs": within_words(one),
-            "collective": one.kind,
-            "over": collective_axes_words(one, report.mesh),
-            "link": link_words(one.link) if has_links else "",
-            "array": type_text(one.dtype, one.shape),
-            "argument": one.path or "",
-            "line": origin_words(one.origin),
-            "scope": scope_words(one.scopes),
-            "phase": phase_words(one),
+            "total": total_words(collective),
+            "each": each_words(collective),
+            "runs": within_words(collective),
+            "collective": collective.kind,
+            "over": collective_axes_words(collective, report.mesh),
+            "link": link_words(collective.link) if has_links else "",
+            "array": type_text(collective.dtype, collective.shape),
+            "argument": collective.path or "",
+            "line": origin_words(collective.origin),
+            "scope": scope_words(collective.scopes),
+            "phase": phase_words(collective),
             "because": because,
         }
 
-    def rest(left: Sequence[tuple[Collective, str]]) -> Row:
-        ones = [one for one, _ in left]
+    def rest(others: Sequence[tuple[Collective, str]]) -> Row:
+        ones = [collective for collective, _ in others]
         total = sent_words(sent_by(ones), has_loops=False)
-        return {"total": total, "collective": more(sum(one.count for one in ones))}
+        return {"total": total, "collective": more(sum(collective.count for collective in ones))}
 
     name, place = ("collective", "over", "link"), ("line", "scope")
     array = ("array", "each", "runs", "argument")
@@ -179,17 +179,17 @@ def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
     Each has the words on what it is needed for.
     """
 
-    def fact(one: Collective) -> Hashable:
-        within = tuple(each if each.side is None else replace(each, number=0) for each in one.within)
-        alike = replace(one, path=None, count=1, because=(), within=within)
-        return alike, without_indices(because_words(one))
+    def fact(collective: Collective) -> Hashable:
+        within = tuple(loop if loop.side is None else replace(loop, number=0) for loop in collective.within)
+        alike = replace(collective, path=None, count=1, because=(), within=within)
+        return alike, without_indices(because_words(collective))
 
     rows = []
-    for path, found in folded(collectives, fact, lambda one: one.path or ""):
-        count = sum(one.count for one in found)
-        name = counted_path(path, len(found)) if path else None
-        because = folded_text([*map(because_words, found)])
-        rows.append((replace(found[0], path=name, count=count), because))
+    for path, alike in folded(collectives, fact, lambda collective: collective.path or ""):
+        count = sum(collective.count for collective in alike)
+        name = counted_path(path, len(alike)) if path else None
+        because = folded_text([*map(because_words, alike)])
+        rows.append((replace(alike[0], path=name, count=count), because))
     if len(rows) < len(collectives):
         rows.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
     return rows

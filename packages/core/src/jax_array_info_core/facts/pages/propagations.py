@@ -356,7 +356,7 @@ def propagation_page(report: PropagationReport, *, with_ways: bool = False) -> I
     yield Source(report)
     for finding in report.findings:
         # What the compiled program sends for a conflict is another figure, in the output of print_program.
-        yield from heading(finding, of="smallest operands, " if finding.kind == "conflict" else "")
+        yield from heading(finding, prefix="smallest operands, " if finding.kind == "conflict" else "")
         yield _listed(finding_entries(report, finding.kind), _entry)
     yield from said((f"nothing propagates through {operation}" for operation in report.unread), "warning")
     yield from said(report.caveats, "aside")

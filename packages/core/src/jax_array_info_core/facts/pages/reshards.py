@@ -46,10 +46,10 @@ def reshard_page(report: ReshardReport) -> Iterator[Block]:
     """
     title = "bytes to receive" + ("" if report.name is None else f" for {report.name}")
     if report.rows:
-        each, nbytes = format_bytes(report.device_nbytes), format_bytes(report.nbytes)
+        per_device, nbytes = format_bytes(report.device_nbytes), format_bytes(report.nbytes)
         most = f", then holds up to {format_bytes(report.restored_nbytes)}" if report.restored_nbytes else ""
         together = f"all {report.device_count} devices receive {nbytes}"
-        yield Sentence(f"each device receives at most {each}{most}; {together}", "answer", hang=0)
+        yield Sentence(f"each device receives at most {per_device}{most}; {together}", "answer", hang=0)
         yield _table(report, title)
     else:
         yield Sentence(f"{title}: none", "answer", hang=0)
@@ -62,23 +62,23 @@ def _table(report: ReshardReport, title: str) -> Table:
     numbers = _NUMBERS if report.process_nbytes else _NUMBERS[:-1]
 
     def row(fold: tuple[str, list[ReshardRow]]) -> Row:
-        path, found = fold
-        first = found[0]
+        path, alike = fold
+        first = alike[0]
         return {
-            "leaf": counted_path(path, len(found)),
+            "leaf": counted_path(path, len(alike)),
             "type": first.type,
             "before": _spec_words(first.before),
             "after": _spec_words(first.after),
-            **_sums(first, len(found)),
+            **_sums(first, len(alike)),
         }
 
-    def rest(left: Sequence[tuple[str, list[ReshardRow]]]) -> Row:
-        total = sum(one.nbytes for _, found in left for one in found)
-        return {"leaf": more_leaves(left), "sum over devices": format_bytes(total)}
+    def rest(others: Sequence[tuple[str, list[ReshardRow]]]) -> Row:
+        total = sum(leaf.nbytes for _, alike in others for leaf in alike)
+        return {"leaf": more_leaves(others), "sum over devices": format_bytes(total)}
 
-    folds = folded(rows, lambda one: replace(one, path=""))
+    folds = folded(rows, lambda leaf: replace(leaf, path=""))
     folds.sort(key=lambda fold: -fold[1][0].device_nbytes * len(fold[1]))
-    is_sum = sum(one.device_nbytes for one in rows) == report.device_nbytes
+    is_sum = sum(leaf.device_nbytes for leaf in rows) == report.device_nbytes
     total = Note("all leaves" if is_sum else "all leaves, fullest device", kind="words")
     return Table(
         title,
@@ -96,9 +96,9 @@ def _table(report: ReshardReport, title: str) -> Table:
     )
 
 
-def _sums(of: ReshardRow | ReshardReport, count: int = 1) -> dict[str, str]:
+def _sums(amounts: ReshardRow | ReshardReport, count: int = 1) -> dict[str, str]:
     """Return the bytes of a number of equal leaves, or of all leaves."""
-    sizes = (of.device_nbytes, of.nbytes, of.process_nbytes)
+    sizes = (amounts.device_nbytes, amounts.nbytes, amounts.process_nbytes)
     words = ("?" if nbytes is None else format_bytes(count * nbytes) for nbytes in sizes)
     return dict(zip(_NUMBERS, words, strict=True))
 

@@ -140,12 +140,14 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     if report.peak is not None:
         yield _peak(report, report.peak)
     stopped = [
-        (report.time_words(one.stopped_at), one.words) for one in report.growth if one.stopped_at is not None
+        (report.time_words(trend.stopped_at), trend.words)
+        for trend in report.growth
+        if trend.stopped_at is not None
     ]
     yield Limited(
         stopped,
         lambda shown: said((f"no growth since {since}: {words}" for since, words in shown), hang=0),
-        lambda left: said([f"{more(len(left), 'line', 'lines')} no longer grow"], hang=0),
+        lambda others: said([f"{more(len(others), 'line', 'lines')} no longer grow"], hang=0),
     )
     is_sampled = report.chosen is not None and report.chosen.in_use_source == "arrays"
     yield _table("bytes that each mark added", report.marks, _mark, NO_PEAKS if is_sampled else "")
@@ -153,13 +155,13 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
     if len(report.processes) > 1:
         yield _table("processes", report.processes, partial(_process, report, bool(standing)))
-        failed = [one for one in report.processes if one.message and one is not report.chosen]
+        failed = [failure for failure in report.processes if failure.message and failure is not report.chosen]
         yield Limited(
             failed,
-            lambda shown: said((f"{one.name} {one.ending}" for one in shown), "warning", hang=0),
-            lambda left: said([f"{more(len(left), 'process', 'processes')} failed"], "warning", hang=0),
+            lambda shown: said((f"{failure.name} {failure.ending}" for failure in shown), "warning", hang=0),
+            lambda others: said([f"{more(len(others), 'process', 'processes')} failed"], "warning", hang=0),
         )
-    yield from said((f"not read: {one.name}: {one.reason}" for one in report.unread), "warning", hang=0)
+    yield from said((f"not read: {file.name}: {file.reason}" for file in report.unread), "warning", hang=0)
 
 
 def _stacks(process: TimelineProcess) -> Iterator[str]:
@@ -210,7 +212,7 @@ def _table(
 ) -> Table:
     """Return a table of marks, jumps or processes, with the number of those that are left out."""
     columns = TABLES[title]
-    section = limited(rows, row, lambda left: {columns[0].name: more(len(left))})
+    section = limited(rows, row, lambda others: {columns[0].name: more(len(others))})
     return Table(title, columns, [section], _GROUPINGS[title], caption)
 
 

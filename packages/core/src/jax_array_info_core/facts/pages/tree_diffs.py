@@ -81,8 +81,14 @@ def _differences(report: TreeDiff, title: str) -> Table:
         *(_Change(row.path, row, None) for row in report.removed),
         *(_Change(row.path, None, row) for row in report.added),
         *(
-            _Change(one.after.path, one.before, one.after, one.fields, (one.before_types, one.after_types))
-            for one in report.changed
+            _Change(
+                change.after.path,
+                change.before,
+                change.after,
+                change.fields,
+                (change.before_types, change.after_types),
+            )
+            for change in report.changed
         ),
     ]
 
@@ -101,16 +107,16 @@ def _differences(report: TreeDiff, title: str) -> Table:
         )
 
     def row(fold: tuple[str, list[_Change]]) -> Row:
-        path, found = fold
-        kinds, before, after = cells(found[0], len(found))
-        return {"leaf": counted_path(path, len(found)), "change": kinds, "before": before, "after": after}
+        path, alike = fold
+        kinds, before, after = cells(alike[0], len(alike))
+        return {"leaf": counted_path(path, len(alike)), "change": kinds, "before": before, "after": after}
 
     def nbytes(fold: tuple[str, list[_Change]]) -> int:
-        sides = ((side for side in (one.before, one.after) if side) for one in fold[1])
+        sides = ((side for side in (change.before, change.after) if side) for change in fold[1])
         return sum(max(side.shard_nbytes or 0 for side in both) for both in sides)
 
     folds = folded(changes, cells)
-    rows = limited(folds, row, lambda left: {"leaf": more_leaves(left)}, size=nbytes)
+    rows = limited(folds, row, lambda others: {"leaf": more_leaves(others)}, size=nbytes)
     return Table(
         title,
         TABLES["differences"],

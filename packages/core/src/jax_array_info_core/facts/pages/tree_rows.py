@@ -75,8 +75,8 @@ class LeafGroup:
     def keys(self) -> Sequence[str]:
         """Keys of the path; those beyond the 100th as one."""
         keys = path_keys(self.path)
-        rest = ["/".join(keys[_MOST_KEYS:])] if len(keys) > _MOST_KEYS else []
-        return [*keys[:_MOST_KEYS], *rest]
+        tail = ["/".join(keys[_MOST_KEYS:])] if len(keys) > _MOST_KEYS else []
+        return [*keys[:_MOST_KEYS], *tail]
 
 
 def check_view(depth: object, sort: object) -> None:
@@ -106,7 +106,7 @@ def leaf_groups(report: TreeReport, *, depth: int | None = None, sort: Sort = "t
             shows all leaves.
         sort: Order of the rows.
     """
-    groups = [_together(path, found) for path, found in folded([*_unfolded(report, depth)], _facts)]
+    groups = [_together(path, leaves) for path, leaves in folded([*_unfolded(report, depth)], _facts)]
     if sort == "waste":
         groups.sort(key=lambda group: -_avoidable_nbytes(group.leaves))
     elif sort == "nan":

@@ -69,7 +69,7 @@ def name_of(dtype: Any) -> str:
         return _PYTHON[dtype]
     if isinstance(dtype, str):
         name = plain_text(dtype)
-        name = next((full for of, full in _PYTHON.items() if of.__name__ == name), name)
+        name = next((full for kind, full in _PYTHON.items() if kind.__name__ == name), name)
         with contextlib.suppress(SyntaxError, TypeError, ValueError):
             return str(named_dtype(name))
         return named_in_full(name) or name
@@ -108,11 +108,11 @@ def named_in_full(name: str) -> str | None:
     """
     full = _SHORT_NAMES.get(name)
     if full is None:
-        family, rest = name[:1], name[1:]
-        if rest.isdecimal():
-            full = _SHORT_FAMILIES.get(family, "") + rest
-        elif family == "f" and rest[:1] in tuple("468"):
-            full = f"float{rest[:1]}_{rest[1:]}"
+        family, digits = name[:1], name[1:]
+        if digits.isdecimal():
+            full = _SHORT_FAMILIES.get(family, "") + digits
+        elif family == "f" and digits[:1] in tuple("468"):
+            full = f"float{digits[:1]}_{digits[1:]}"
     return None if bits_of_name(full) is None else full
 
 

@@ -138,8 +138,8 @@ def describe_pattern(
         lines.append(f"{layout.partial_sums} partial sums of each shard{over}, {spacing}")
     if layout.replicas > 1:
         spacing = _spacing_text(np.sort(holders, axis=-1))
-        of = "shard" if layout.partial_sums == 1 else "partial sum"
-        lines.append(f"{layout.replicas} {copies} of each {of}, {spacing}")
+        part = "shard" if layout.partial_sums == 1 else "partial sum"
+        lines.append(f"{layout.replicas} {copies} of each {part}, {spacing}")
     return tuple(lines)
 
 

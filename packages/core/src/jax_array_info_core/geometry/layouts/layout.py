@@ -388,9 +388,9 @@ def local_part(layout: ShardingLayout, process: int, bits: int | None) -> LocalP
         bits: Bits per element on a device; None where they are not known.
     """
     # A layout without processes is on devices of a single process, and that is another one.
-    own = dict(layout.processes).get(process, ())
+    local_ids = dict(layout.processes).get(process, ())
     ids = layout.device_ids.reshape(-1)
-    places = np.flatnonzero(np.isin(ids, own))
+    places = np.flatnonzero(np.isin(ids, local_ids))
     # A process has few of the devices, so the rest works on these alone.
     numbers, replica_counts = np.unique(places // layout.device_ids.shape[-1], return_counts=True)
     shards = np.array(np.unravel_index(numbers, (1, *layout.shard_counts)))[1:].T

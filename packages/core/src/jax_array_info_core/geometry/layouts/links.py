@@ -97,16 +97,16 @@ class Places:
         if self.slices is None and self.coords is None:
             far = number("other-process" if self.are_processes else "other-host")
             return np.where(is_near, number("same-host"), far), hops
-        found = np.where(is_near, number("same-host"), number("unknown"))
+        numbers = np.where(is_near, number("same-host"), number("unknown"))
         is_one_slice = np.ones_like(is_near)
         if self.coords is not None:
             distance = self._hops(np.abs(self.coords[some] - self.coords[others]))
-            found = np.where(distance == 0, number("same-chip"), number("ici"))
+            numbers = np.where(distance == 0, number("same-chip"), number("ici"))
             hops = distance
         if self.slices is not None:
             is_one_slice = self.slices[some] == self.slices[others]
-        is_hop = is_one_slice & (found == number("ici"))
-        return np.where(is_one_slice, found, number("dcn")), np.where(is_hop, hops, _NOT_KNOWN)
+        is_hop = is_one_slice & (numbers == number("ici"))
+        return np.where(is_one_slice, numbers, number("dcn")), np.where(is_hop, hops, _NOT_KNOWN)
 
     def _hops(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the hops between chips from their distances along each side."""
@@ -134,8 +134,8 @@ class Places:
             return None
         # Being on one chip, host or slice is transitive, so the first device stands for the others.
         is_pair = (groups[:, 1:] >= 0) & (groups[:, 1:] != groups[:, :1])
-        found, _ = self.links(groups[:, :1], groups[:, 1:])
-        return LINKS[int(found[is_pair].max())] if is_pair.any() else None
+        numbers, _ = self.links(groups[:, :1], groups[:, 1:])
+        return LINKS[int(numbers[is_pair].max())] if is_pair.any() else None
 
     def is_uniform(self, groups: Positions) -> bool:
         """Return whether each two devices of a group are connected by its slowest link.
@@ -150,8 +150,8 @@ class Places:
         if owners is None:
             return True
         # Distinct numbers for missing devices.
-        own = np.where(groups >= 0, owners[groups], np.max(owners) + 1 + np.arange(groups.shape[1]))
-        return bool((_distinct(own) == groups.shape[1]).all())
+        members = np.where(groups >= 0, owners[groups], np.max(owners) + 1 + np.arange(groups.shape[1]))
+        return bool((_distinct(members) == groups.shape[1]).all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,8 +297,8 @@ def _form(
     return (names, None, 0) if is_ring is None else (names, "ring" if is_ring else "line", length)
 
 
-def _share(count: int, of: int) -> Share:
-    return "never" if count == 0 else "always" if count == of else "partly"
+def _share(count: int, total: int) -> Share:
+    return "never" if count == 0 else "always" if count == total else "partly"
 
 
 Torus = Literal["cube", "pod"]
@@ -342,12 +342,12 @@ def as_link(name: Any) -> Link:
     Raises:
         UnsupportedValueError: (a ValueError) If there is no such link.
     """
-    found = next((link for link in LINKS if link == name), None)
-    if found is None:
+    link_found = next((link for link in LINKS if link == name), None)
+    if link_found is None:
         known = ", ".join(map(repr, reversed(LINKS)))
         shown = plain_text(name, repr)
         raise UnsupportedValueError(f"{shown} is not a link between devices: there are {known}")
-    return found
+    return link_found
 
 
 def as_bandwidths(value: Mapping[str, int | str] | None) -> dict[Link, int]:
@@ -359,14 +359,14 @@ def as_bandwidths(value: Mapping[str, int | str] | None) -> dict[Link, int]:
     Raises:
         UnsupportedValueError: (a ValueError) If a link or a bandwidth is not one.
     """
-    found: dict[Link, int] = {}
+    bandwidths: dict[Link, int] = {}
     for name, given in (value or {}).items():
         link = as_link(name)
         try:
-            found[link] = parse_bandwidth(given) if isinstance(given, str) else _whole(given)
+            bandwidths[link] = parse_bandwidth(given) if isinstance(given, str) else _whole(given)
         except ValueError as error:
             raise UnsupportedValueError(f"the bandwidth of {link} {error}") from error
-    return found
+    return bandwidths
 
 
 def parse_bandwidths(texts: Sequence[str]) -> dict[str, str]:
@@ -375,15 +375,15 @@ def parse_bandwidths(texts: Sequence[str]) -> dict[str, str]:
     Raises:
         ValueError: If a text is not one, or a link has two bandwidths.
     """
-    found: dict[str, str] = {}
+    bandwidths: dict[str, str] = {}
     for text in texts:
         link, sign, bandwidth = text.partition("=")
-        if not sign or link in found:
-            problem = "has two bandwidths" if link in found else "has no bandwidth"
+        if not sign or link in bandwidths:
+            problem = "has two bandwidths" if link in bandwidths else "has no bandwidth"
             raise ValueError(f"{link} {problem}: write each link once, such as dcn=6.25GB/s")
-        found[link] = bandwidth
-    as_bandwidths(found)
-    return found
+        bandwidths[link] = bandwidth
+    as_bandwidths(bandwidths)
+    return bandwidths
 
 
 def _whole(value: Any) -> int:

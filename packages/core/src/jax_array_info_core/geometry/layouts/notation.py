@@ -33,10 +33,10 @@ class Scanner:
 
     def expect(self, pattern: str, expected: str) -> str:
         """Return the text that matches a pattern and move past it, or raise an error with the expectation."""
-        found = self.take(pattern)
-        if found is None:
+        token = self.take(pattern)
+        if token is None:
             self.fail(f"expected {expected}")
-        return found
+        return token
 
     def number(self, *, least: int = 0) -> int:
         """Read a decimal number."""
@@ -273,12 +273,12 @@ def format_spec(spec: Spec) -> str:
 
 
 def _name(scanner: Scanner, expected: str = "the name of a mesh axis") -> str:
-    found = scanner.expect(f"{_NAME}|{_QUOTED}", expected)
-    if found[0] not in "'\"":
-        return found
-    name = unquoted(found)
+    token = scanner.expect(f"{_NAME}|{_QUOTED}", expected)
+    if token[0] not in "'\"":
+        return token
+    name = unquoted(token)
     if not name:
-        scanner.fail("expected a name between the quotes", scanner.position - len(found))
+        scanner.fail("expected a name between the quotes", scanner.position - len(token))
     return name
 
 
@@ -315,7 +315,7 @@ def _jax_spec(scanner: Scanner) -> Spec:
             return None
         return _names(scanner)
 
-    entries = [found for found in scanner.listed(entry, ")") if found is not None]
+    entries = [names for names in scanner.listed(entry, ")") if names is not None]
     return _spec_from(entries, unreduced)
 
 

@@ -53,7 +53,7 @@ class MeshAxes:
         return ", ".join(f"{name} {type_}" for name, type_ in zip(self.names, self.types, strict=False))
 
 
-def other_types(one: MeshAxes | None, other: MeshAxes | None) -> bool:
+def other_types(mesh: MeshAxes | None, other: MeshAxes | None) -> bool:
     """Return whether an axis that two meshes have is known to be of another type in the second.
 
     JAX calls arrays on such meshes differently sharded. A mesh from a file has no types.
@@ -62,10 +62,10 @@ def other_types(one: MeshAxes | None, other: MeshAxes | None) -> bool:
     >>> other_types(one, other), other_types(one, MeshAxes(("data",), (4,)))
     (True, False)
     """
-    if one is None or other is None:
+    if mesh is None or other is None:
         return False
     types = dict(zip(other.names, other.types, strict=False))
-    return any(types.get(name, type_) != type_ for name, type_ in zip(one.names, one.types, strict=False))
+    return any(types.get(name, type_) != type_ for name, type_ in zip(mesh.names, mesh.types, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def placement(spec: Spec, sizes: Mapping[str, int]) -> Placement:
 
 
 def same_spec(
-    one: Spec,
+    spec: Spec,
     sizes: Mapping[str, int],
     other: Spec,
     other_sizes: Mapping[str, int],
@@ -208,10 +208,10 @@ def same_spec(
     >>> same_spec(spec, {"x": 8}, spec, {"x": 1}), same_spec(spec, {"x": 8}, spec, {"x": 1}, on_any_mesh=True)
     (False, True)
     """
-    placed, others = placement(one, sizes), placement(other, other_sizes)
+    placed, others = placement(spec, sizes), placement(other, other_sizes)
     if placed == others or not on_any_mesh:
         return placed == others
-    return placed[:3] == others[:3] or placement(one, {}) == placement(other, {})
+    return placed[:3] == others[:3] or placement(spec, {}) == placement(other, {})
 
 
 def shard_dims(shape: Sequence[Any], spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -265,13 +265,13 @@ def finer_axes(
     >>> finer_axes((2048, 26), (("fsdp", 4), ("expert", 2)))
     (('fsdp', 'expert'), ())
     """
-    found: dict[tuple[int, ...], tuple[tuple[str, ...], ...]] = {shard_shape: ((),) * len(shard_shape)}
+    candidates: dict[tuple[int, ...], tuple[tuple[str, ...], ...]] = {shard_shape: ((),) * len(shard_shape)}
     kept_count = max(1, MAX_CANDIDATES // max(1, len(shard_shape) * len(mesh_axes)))
     for name, size in mesh_axes:
         if size <= 1:
             continue
-        more = dict(found)
-        for shape, axes in found.items():
+        more = dict(candidates)
+        for shape, axes in candidates.items():
             for axis, dim in enumerate(shape):
                 if dim and dim % size == 0:
                     finer = (*shape[:axis], dim // size, *shape[axis + 1 :])
@@ -281,14 +281,14 @@ def finer_axes(
         if len(more) > kept_count:
             kept = sorted(more, key=lambda shape: (math.prod(shape), _used(more[shape])))[:kept_count]
             more = {shape: more[shape] for shape in kept}
-        found = more
+        candidates = more
 
     def preference(shape: tuple[int, ...]) -> tuple[int, int, int]:
-        axes = found[shape]
+        axes = candidates[shape]
         length = sum(dim for dim, names in zip(shard_shape, axes, strict=True) if names)
         return math.prod(shape), _used(axes), -length
 
-    return found[min(found, key=preference)]
+    return candidates[min(candidates, key=preference)]
 
 
 MIN_SHARD_ELEMENTS = 1024
@@ -314,15 +314,15 @@ def advised_axes(
     >>> advised_axes((4096, 4096), (("data", 64), ("fsdp", 512)))
     (('fsdp',), ())
     """
-    count, left, sizes = math.prod(shard_shape), mesh_axes, dict(mesh_axes)
+    count, free, sizes = math.prod(shard_shape), mesh_axes, dict(mesh_axes)
     while True:
-        axes = finer_axes(shard_shape, left)
+        axes = finer_axes(shard_shape, free)
         if count // math.prod(sizes[name] for names in axes for name in names) >= MIN_SHARD_ELEMENTS:
             return axes
         if count < _LARGE:
             return ((),) * len(shard_shape)
-        smallest = min(left, key=lambda axis: axis[1])
-        left = tuple(axis for axis in left if axis is not smallest)
+        smallest = min(free, key=lambda axis: axis[1])
+        free = tuple(axis for axis in free if axis is not smallest)
 
 
 def _used(axes: Sequence[tuple[str, ...]]) -> int:
@@ -401,9 +401,9 @@ def as_spec(spec: Any) -> Spec:
     try:
         entries = spec_entries(spec)
     except TypeError:
-        found = plain_text(spec, repr)
+        shown = plain_text(spec, repr)
         raise SpecError(
-            [f"a spec must be a PartitionSpec or a sequence of None, names and tuples of names, got {found}"]
+            [f"a spec must be a PartitionSpec or a sequence of None, names and tuples of names, got {shown}"]
         ) from None
     unconstrained = _unconstrained()
     unreduced = getattr(spec, "unreduced", None)

@@ -125,16 +125,16 @@ def _distinct(owners: NDArray[Any], shards: HeldShards) -> tuple[NDArray[Any], H
     return owners[first], shards.of(first), places
 
 
-def _overlaps(shape: Sequence[int], one: HeldShards, other: HeldShards) -> _Ints:
+def _overlaps(shape: Sequence[int], held: HeldShards, other: HeldShards) -> _Ints:
     """Return the number of elements that two shards share, for each pair of shards at the same place."""
     dtype = np.int64 if math.prod(max(dim, 1) for dim in shape) < _INT64_ELEMENTS else object
     total = np.ones(len(other.ids), dtype)
     for axis, dim in enumerate(shape):
-        if one.counts[axis] == other.counts[axis] == 1:
+        if held.counts[axis] == other.counts[axis] == 1:
             total *= dim
             continue
-        starts, stops = _bounds(dim, one, axis, dtype)
-        if one is not other:
+        starts, stops = _bounds(dim, held, axis, dtype)
+        if held is not other:
             other_starts, other_stops = _bounds(dim, other, axis, dtype)
             starts, stops = np.maximum(starts, other_starts), np.minimum(stops, other_stops)
         total *= np.maximum(stops - starts, 0)

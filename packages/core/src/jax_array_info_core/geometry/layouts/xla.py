@@ -143,14 +143,14 @@ def spec_of_xla(sharding: XlaSharding, mesh: Any) -> Spec | None:
     # The index of each device's tile along each dimension. The leading 1 allows for no dimensions at all.
     _, *places = np.unravel_index(np.argsort(ids, axis=None), (1, *ids.shape))
     rank = len(sharding.counts)
-    found = spec_of_places(places[:rank], mesh)
+    spec = spec_of_places(places[:rank], mesh)
     unreduced = [
         name
         for along, subgroup in zip(places[rank:], sharding.subgroups, strict=True)
         if subgroup == "unreduced"
         for name in _axes_of(along, mesh) or ()
     ]
-    return None if found is None else replace(found, unreduced=tuple(sorted(unreduced)))
+    return None if spec is None else replace(spec, unreduced=tuple(sorted(unreduced)))
 
 
 def spec_of_places(places: Sequence[NDArray[np.int64]], mesh: Mapping[str, int]) -> Spec | None:
@@ -262,10 +262,10 @@ def parse_copied(text: str, mesh: Mapping[str, int] | None = None) -> tuple[Copi
     scanner.take(r'(?:[\w.]*sharding\s*=\s*)?(?:"|GSPMDSharding\s*\()?')
     opening = scanner.take(r"\{(?=\s*\{)|#sdy\.sharding_per_value\s*<\s*\[")
     closing = "}" if opening == "{" else "]>"
-    found = scanner.listed(lambda: scanner.take(_ONE), closing) if opening else (scanner.take(_ONE),)
+    parts = scanner.listed(lambda: scanner.take(_ONE), closing) if opening else (scanner.take(_ONE),)
     scanner.take(r'"?(?:,\s*[\w.]+\s*=.*)?\)?,?')  # further attributes of the operation
     scanner.end()
-    return tuple(_read(one or "", mesh) for one in found)
+    return tuple(_read(part or "", mesh) for part in parts)
 
 
 def _read(text: str, mesh: Mapping[str, int] | None) -> Copied:
@@ -276,11 +276,11 @@ def _read(text: str, mesh: Mapping[str, int] | None) -> Copied:
         entries = zip_longest(array.spec.axes, array.shape, fillvalue=())
         axes = ", ".join(f"{{{', '.join(map(repr, names))}}}" for names, _ in entries)
         return _of_axes(f"[{axes}]", mesh)._replace(shape=array.shape)
-    found = _SDY.fullmatch(text) or Scanner(text).fail(
+    match = _SDY.fullmatch(text) or Scanner(text).fail(
         "expected a sharding, such as {devices=[4,2]<=[8]},"
         ' #sdy.sharding<@mesh, [{"x"}, {}]> or float32[8@x,8]'
     )
-    return _of_axes(re.sub(r"\}\s*p\d+", "}", found["axes"]), mesh)  # without priorities
+    return _of_axes(re.sub(r"\}\s*p\d+", "}", match["axes"]), mesh)  # without priorities
 
 
 def _of_axes(axes: str, mesh: Mapping[str, int] | None) -> Copied:

@@ -253,8 +253,8 @@ def read_parts(scanner: Scanner, mesh: NamedMesh) -> tuple[MeshPart, ...]:
     # The longest name first: one name may be the beginning of another.
     names = "|".join(re.escape(name) for name in sorted(mesh.sizes, key=len, reverse=True))
     reference = rf"(?P<quote>['\"]?)(?:{names})(?P=quote)(?=\s*[:,}}])"
-    found = scanner.listed(lambda: _part(scanner, mesh, reference), "}")
-    return tuple(part for part in found if part is not None)
+    parts = scanner.listed(lambda: _part(scanner, mesh, reference), "}")
+    return tuple(part for part in parts if part is not None)
 
 
 def _part(scanner: Scanner, mesh: NamedMesh, reference: str) -> MeshPart | None:
@@ -297,14 +297,16 @@ class DividedMesh:
 
     def taken(self, parts: Sequence[MeshPart]) -> list[tuple[str, int]]:
         """Return the pieces of some parts, which no other parts may have."""
-        found: list[tuple[str, int]] = []
+        taken: list[tuple[str, int]] = []
         for part in parts:
-            own = [key for key in self.pieces if key[0] == part.axis and part.before <= key[1] < part.after]
-            if self.used.intersection(own):
+            pieces = [
+                key for key in self.pieces if key[0] == part.axis and part.before <= key[1] < part.after
+            ]
+            if self.used.intersection(pieces):
                 self._scanner.fail(f"mesh axis '{part.axis}' is used twice", part.position)
-            self.used.update(own)
-            found += own
-        return found
+            self.used.update(pieces)
+            taken += pieces
+        return taken
 
 
 def _sharding(
@@ -379,12 +381,12 @@ def _refined(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
 
 def _runs(numbers: Sequence[int], factors: Sequence[int]) -> list[list[int]]:
     """Return the indices of the factors of each number; empty for 1."""
-    left = iter(range(len(factors)))
+    indices = iter(range(len(factors)))
     runs: list[list[int]] = []
     for number in numbers:
         run: list[int] = []
         while math.prod(factors[index] for index in run) < number:
-            run.append(next(left))
+            run.append(next(indices))
         runs.append(run)
     return runs
 

@@ -50,16 +50,20 @@ def _leaves(place: Place) -> Iterator[tuple[ast.AST, str, Any]]:
                 yield node, place.text(node) + jax.tree_util.keystr(path), leaf
 
 
-def different_devices(found: re.Match[str], place: Place) -> Facts:
+def different_devices(match: re.Match[str], place: Place) -> Facts:
     """Tell which array is where."""
-    arrays, told = _placed(place), _told_devices(found)
+    arrays, parts = _placed(place), _told_devices(match)
     operands = []
-    for part, ids in told:
-        alike = [name for _, name, leaf, own in arrays if (own, leaf.aval.str_short()) == (ids, part["type"])]
+    for part, ids in parts:
+        alike = [
+            name
+            for _, name, leaf, device_ids in arrays
+            if (device_ids, leaf.aval.str_short()) == (ids, part["type"])
+        ]
         name = part["other"] or next(iter(alike), part["argument"])
         made = f"on {_listed(ids)}"
         operands.append(Operand(expression=name, type=_short(part["type"] or ""), made=made))
-    is_order = len(told) > 1 and sorted(told[0][1]) == sorted(told[1][1])
+    is_order = len(parts) > 1 and sorted(parts[0][1]) == sorted(parts[1][1])
     return Facts({"order": ", in one order" if is_order else ""}, operands)
 
 
@@ -67,17 +71,17 @@ def moved(site: Site) -> Iterator[Edit]:
     """Move the arrays that are on other devices to those of the one on the most."""
     most = max((ids for _, ids in _told_devices(site.found)), key=len)
     arrays = _placed(site.place)
-    wrong = {node: name for node, name, _, own in arrays if own != most}
-    target = next((f"{name}.sharding" for _, name, _, own in arrays if own == most), "")
+    wrong = {node: name for node, name, _, device_ids in arrays if device_ids != most}
+    target = next((f"{name}.sharding" for _, name, _, device_ids in arrays if device_ids == most), "")
     sharding = target if len(most) == 1 and target else _sharding_on(site, most)
     if wrong and all(name == site.place.text(node) for node, name in wrong.items()):
         put = site.place.path_to("jax.device_put")
         yield site.edited({node: f"{put}({name}, {sharding})" for node, name in wrong.items()})
 
 
-def _told_devices(found: re.Match[str]) -> list[tuple[re.Match[str], list[int]]]:
+def _told_devices(match: re.Match[str]) -> list[tuple[re.Match[str], list[int]]]:
     """Return the parts of a message that tell devices, with these."""
-    parts = _PART.finditer(found.string)
+    parts = _PART.finditer(match.string)
     return [(part, [int(number) for number in re.findall(r"\d{1,18}", part["ids"])]) for part in parts]
 
 
@@ -115,12 +119,12 @@ def _sharding_on(site: Site, ids: list[int]) -> str:
     return f"{sharding}({known[tuple(ids)]}, {site.spec(())})"
 
 
-def indivisible(found: re.Match[str], place: Place) -> Facts:
+def indivisible(match: re.Match[str], place: Place) -> Facts:
     """Tell the nearest sizes."""
-    parts, size = int(found["parts"]), int(found["size"])
+    parts, size = int(match["parts"]), int(match["size"])
     below, above = size // parts * parts, -(-size // parts) * parts
-    names = [", ".join(names) for spec in specs_in(found.string)[:1] for names in spec]
-    over = dict(enumerate(names)).get(int(found["dim"]))
+    names = [", ".join(names) for spec in specs_in(match.string)[:1] for names in spec]
+    over = dict(enumerate(names)).get(int(match["dim"]))
     nearest = f"{below} and {above}" if below else str(above)
     return Facts({"nearest": nearest, "over": f" over {over}" if over else ""})
 
@@ -135,7 +139,7 @@ def divisors(site: Site, spec: Axes) -> list[Axes]:
     return [(*spec[:dim], names, *spec[dim + 1 :]) for names in (*free, ())]
 
 
-def donated_twice(found: re.Match[str], place: Place) -> Facts:
+def donated_twice(match: re.Match[str], place: Place) -> Facts:
     """Tell which arguments are one array."""
     names = dict.fromkeys(name for _, name in _twice(place))
     return Facts({"names": f": {' and '.join(names)}" if names else ""}, ())
@@ -165,11 +169,11 @@ def _copied(place: Place, text: str, name: str) -> str:
     return f"{place.path_to(*_TREE_MAP)}({place.path_to('jax.numpy.copy')}, {text})"
 
 
-def deleted(found: re.Match[str], place: Place) -> Facts:
+def deleted(match: re.Match[str], place: Place) -> Facts:
     """Tell which array is gone, and which call has donated it."""
     arrays = {name: leaf for _, name, leaf in _leaves(place) if is_array(leaf) and leaf.is_deleted()}
     name = next(iter(arrays), "an array")
-    calls = sorted(_consuming(place, name), key=lambda one: (one.lineno < place.node.lineno, one.lineno))
+    calls = sorted(_consuming(place, name), key=lambda call: (call.lineno < place.node.lineno, call.lineno))
     what = "donated to a call, or deleted. Use the result of the call, or donate a copy"
     if calls:
         function, line = place.text(calls[-1].func), calls[-1].lineno
@@ -185,14 +189,14 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
     Left out are those whose statement assigns its name again, and those that may not have run.
     """
     text, around = place.text, place.source.around(place.node, ast.AST)
-    scope = next((one for one in around if isinstance(one, FUNCTIONS)), place.source.tree)
+    scope = next((outer for outer in around if isinstance(outer, FUNCTIONS)), place.source.tree)
     other: set[ast.AST] = set()
-    for one in ast.walk(scope):
-        targets = one.targets if isinstance(one, ast.Assign) else ()
+    for node in ast.walk(scope):
+        targets = node.targets if isinstance(node, ast.Assign) else ()
         parts = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.expr)]
         is_set = name in map(text, parts)
-        if is_set or (isinstance(one, (*FUNCTIONS, *_BRANCHES)) and one not in around):
-            other.update(ast.walk(one))
+        if is_set or (isinstance(node, (*FUNCTIONS, *_BRANCHES)) and node not in around):
+            other.update(ast.walk(node))
     for call in ast.walk(scope):
         if isinstance(call, ast.Call) and call not in other and call.lineno <= place.node.lineno:
             donated = donated_parameters(place.value(call.func))
@@ -201,7 +205,7 @@ def _consuming(place: Place, name: str) -> Iterator[ast.Call]:
                 yield call
 
 
-def leaked(found: re.Match[str], place: Place) -> Facts:
+def leaked(match: re.Match[str], place: Place) -> Facts:
     """Tell where the value was made, and what refers to it: another name than a variable does itself."""
     # A list that is emptied: nothing of it refers to the value.
     values = [(name, leaf) for _, name, leaf in _leaves(place) if is_tracer(leaf)]
@@ -211,7 +215,7 @@ def leaked(found: re.Match[str], place: Place) -> Facts:
         path = find_holders([value], max_seconds=_SECONDS).paths.get(id(value), "")
     # What only C holds has the name of its class.
     holder = name if _OF_C.match(path) else path
-    file, line, _ = found["made"].rsplit(":", 2)
+    file, line, _ = match["made"].rsplit(":", 2)
     made = SourceLine(file=file, line=int(line), function="", cell=cell_number(file)).place
-    operands = [Operand(expression=name, type=_short(found["type"]), made=f"made at {made}")]
+    operands = [Operand(expression=name, type=_short(match["type"]), made=f"made at {made}")]
     return Facts({"holder": f" in {holder}" if holder else ""}, operands)

@@ -38,21 +38,21 @@ def explanation_of(error: BaseException) -> Explanation | None:
     """
     if (known := _kind_of(message := plain_text(error)[:_MOST_CHARACTERS])) is None:
         return None
-    kind, found = known
+    kind, match = known
     if (raised := place_of(error)) is None:
         return explanation_of_text(message)
-    place = kind.place(raised, found) if kind.place else raised
-    site = _site(place or raised, found)
+    place = kind.place(raised, match) if kind.place else raised
+    site = _site(place or raised, match)
     # What a package does with an operand is not known.
     edits = _edits(kind, site) if place and raised.is_direct else ()
     source, node = site.place.source, site.place.node
     whole = source.unique(node)
-    words, operands = kind.facts(found, raised) if kind.facts else Facts({})
+    words, operands = kind.facts(match, raised) if kind.facts else Facts({})
     if operands is None:
         operands = [operand for array in site.arrays for operand in described(site.place, array)]
     return Explanation(
         kind=kind.name,
-        rule=_rule(kind, found, words, replace(site, place=raised)),
+        rule=_rule(kind, match, words, replace(site, place=raised)),
         file=site.place.file,
         line=whole.lineno,
         function=site.place.function,
@@ -86,8 +86,8 @@ def _kind_of(message: str) -> tuple[Kind, re.Match[str]] | None:
     start = _CLASS.match(message)
     for place in dict.fromkeys((0, start.end() if start else 0)):
         for kind in KINDS:
-            if found := _compiled(kind.pattern).match(message, place):
-                return kind, found
+            if match := _compiled(kind.pattern).match(message, place):
+                return kind, match
     return None
 
 
@@ -96,9 +96,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL)
 
 
-def _site(place: Place, found: re.Match[str]) -> Site:
+def _site(place: Place, match: re.Match[str]) -> Site:
     """Return an error with what is known of its operands."""
-    arrays, message = arrays_of(place), _told(found)
+    arrays, message = arrays_of(place), _told(match)
     meshes = set()
     for value in filter(is_mesh, place.names.values()):
         with contextlib.suppress(LayoutError):  # an empty mesh, or one that JAX accepts but no array can have
@@ -108,26 +108,26 @@ def _site(place: Place, found: re.Match[str]) -> Site:
     )
     mesh = mesh or (meshes.pop() if len(meshes) == 1 else None)
     types, specs = types_in(message, mesh), specs_in(message)
-    site = Site(place=place, arrays=arrays, found=found, types=types, specs=specs, mesh=mesh)
+    site = Site(place=place, arrays=arrays, found=match, types=types, specs=specs, mesh=mesh)
     # A message that has as many types or specs as the call has operands is about these.
-    told = dict(zip(arrays, types, strict=True)) if len(types) == len(arrays) else {}
+    array_types = dict(zip(arrays, types, strict=True)) if len(types) == len(arrays) else {}
     shown = dict(zip(arrays, specs, strict=True)) if len(specs) == len(arrays) else {}
     if not isinstance(place.node, ast.Call) or site.last_name in message:
         for number, array in enumerate(arrays):
             if array.axes is None and not array.parts:
-                type_ = told.get(array)
+                type_ = array_types.get(array)
                 arrays[number] = replace(array, type=type_, axes=type_.axes if type_ else shown.get(array))
     return site
 
 
-def _told(found: re.Match[str]) -> str:
+def _told(match: re.Match[str]) -> str:
     """Return the part of a message that is about the operands: what comes before the type of a result."""
-    return found.string[: found.start("shown")] if "shown" in found.groupdict() else found.string
+    return match.string[: match.start("shown")] if "shown" in match.groupdict() else match.string
 
 
-def _rule(kind: Kind, found: re.Match[str], words: Mapping[str, str], site: Site | None = None) -> str:
+def _rule(kind: Kind, match: re.Match[str], words: Mapping[str, str], site: Site | None = None) -> str:
     """Return the rule of a kind for the user's call, and the operation in it that the user did not write."""
-    groups = {name: value or "" for name, value in found.groupdict().items()}
+    groups = {name: value or "" for name, value in match.groupdict().items()}
     call = primitive = groups.get("primitive") or "The operation"
     if site is not None:
         call = " ".join((site.function or site.place.text()).split())
@@ -146,6 +146,6 @@ def explanation_of_text(message: str) -> Explanation | None:
     message = message[:_MOST_CHARACTERS]
     if (known := _kind_of(message)) is None or known[0].facts:
         return None
-    kind, found = known
-    operands = tuple(Operand(expression="", type=str(one)) for one in types_in(_told(found), None))
-    return Explanation(kind=kind.name, rule=_rule(kind, found, {}), operands=operands)
+    kind, match = known
+    operands = tuple(Operand(expression="", type=str(type_)) for type_ in types_in(_told(match), None))
+    return Explanation(kind=kind.name, rule=_rule(kind, match, {}), operands=operands)

@@ -390,7 +390,7 @@ KINDS: tuple[Kind, ...] = (
         r".*?\((?P<holder>\S+)\) closed-over variable (?P<variable>\w+)",
         rule="{function} has left a value of its tracing for {by} in {variable}, which {holder} closes over:"
         " return the value instead.",
-        facts=lambda found, place: Facts({}, ()),
+        facts=lambda match, place: Facts({}, ()),
     ),
 )
 """The first kind that matches the beginning of a message explains it."""

@@ -60,7 +60,7 @@ class Array:
     @property
     def known_axes(self) -> list[Axes]:
         """Known shardings: of each part, or of the array."""
-        return [part.axes for part in self.parts] or [one for one in [self.axes] if one is not None]
+        return [part.axes for part in self.parts] or [axes for axes in [self.axes] if axes is not None]
 
     def can_have(self, axes: Axes) -> bool:
         """Return whether nothing is known that speaks against a sharding."""
@@ -75,17 +75,17 @@ class Array:
 def arrays_of(place: Place) -> list[Array]:
     """Return the arrays among the operands of an expression, in its order."""
     received = _received(place)
-    found = []
+    arrays = []
     for node in operand_nodes(place):
         value = place.value(node)
         value = received.get(node, MISSING) if value is MISSING else value
-        one = _inferred(place, node) if value is MISSING else type_of(value)
+        type_ = _inferred(place, node) if value is MISSING else type_of(value)
         items = value if type(value) in (list, tuple) else ()
         parts = tuple(part for item in items if (part := type_of(item)))
         is_open = value is MISSING and not isinstance(node, _NEVER_ARRAYS) and not _is_spec(place, node)
-        if one or parts or is_open:
-            found.append(Array(node=node, type=one, axes=one.axes if one else None, parts=parts))
-    return found
+        if type_ or parts or is_open:
+            arrays.append(Array(node=node, type=type_, axes=type_.axes if type_ else None, parts=parts))
+    return arrays
 
 
 def is_batched(place: Place) -> bool:
@@ -157,25 +157,33 @@ def _received(place: Place) -> dict[ast.expr, Any]:
             nodes = [one, other]
         case _:
             nodes = []
-    found = dict(zip(nodes, place.passed, strict=False))
-    for node, value in list(found.items()):
+    passed = dict(zip(nodes, place.passed, strict=False))
+    for node, value in list(passed.items()):
         if isinstance(node, ast.List | ast.Tuple) and isinstance(value, list | tuple):
-            found.update(zip(node.elts, value, strict=False))
-    known = [(place.value(node), value) for node, value in found.items()]
-    agree = all(one is MISSING or one is value or type_of(one) == type_of(value) for one, value in known)
-    return found if agree else {}
+            passed.update(zip(node.elts, value, strict=False))
+    known = [(place.value(node), value) for node, value in passed.items()]
+    agree = all(
+        written is MISSING or written is value or type_of(written) == type_of(value)
+        for written, value in known
+    )
+    return passed if agree else {}
 
 
 def _inferred(place: Place, node: ast.expr) -> ArrayType | None:
     """Return the type of a transposed or elementwise expression of known arrays."""
     match node:
-        case ast.Attribute(value=value, attr="T" | "mT" as attr) if one := _typed(place, value):
-            rank = len(one.shape)
+        case ast.Attribute(value=value, attr="T" | "mT" as attr) if array_type := _typed(place, value):
+            rank = len(array_type.shape)
             order = [*range(rank - 2), rank - 1, rank - 2] if attr == "mT" else range(rank)[::-1]
-            shape, axes = tuple(one.shape[dim] for dim in order), tuple(one.axes[dim] for dim in order)
-            return replace(one, shape=shape, axes=axes)
-        case ast.Subscript(value=value, slice=ast.Constant(value=int())) if one := _typed(place, value):
-            return replace(one, shape=one.shape[1:], axes=one.axes[1:])
+            shape, axes = (
+                tuple(array_type.shape[dim] for dim in order),
+                tuple(array_type.axes[dim] for dim in order),
+            )
+            return replace(array_type, shape=shape, axes=axes)
+        case ast.Subscript(value=value, slice=ast.Constant(value=int())) if array_type := _typed(
+            place, value
+        ):
+            return replace(array_type, shape=array_type.shape[1:], axes=array_type.axes[1:])
         case ast.UnaryOp(operand=operand):
             return _typed(place, operand)
         case ast.Call(func=ast.Attribute(attr=attr), args=[operand]) if attr in _ELEMENTWISE:
@@ -192,13 +200,13 @@ def _typed(place: Place, node: ast.expr) -> ArrayType | None:
     return _inferred(place, node) if value is MISSING else type_of(value)
 
 
-def described(place: Place, one: Array) -> Iterator[Operand]:
+def described(place: Place, array: Array) -> Iterator[Operand]:
     """Yield an operand with its type and where that was made; the items of a list one by one."""
-    text = place.text(one.node)
-    for number, part in enumerate(one.parts):
+    text = place.text(array.node)
+    for number, part in enumerate(array.parts):
         yield Operand(expression=f"{text}[{number}]", type=str(part))
-    if not one.parts:
-        yield Operand(expression=text, type=str(one.type or ""), made=_made(place, one.node))
+    if not array.parts:
+        yield Operand(expression=text, type=str(array.type or ""), made=_made(place, array.node))
 
 
 def _made(place: Place, node: ast.AST) -> str:
@@ -227,11 +235,11 @@ def _stores(scope: Any, node: ast.Name) -> list[int]:
 
     The statement that uses it assigns it later: its line is -1.
     """
-    found = []
+    lines = []
     for statement in scope.body if isinstance(scope.body, list) else ():
         is_straight = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign)
         is_own = is_straight and node in ast.walk(statement)
-        for one in ast.walk(statement) if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():
-            if isinstance(one, ast.Name) and one.id == node.id and isinstance(one.ctx, ast.Store):
-                found += [-1] if is_own else [one.lineno] if is_straight else [0, one.lineno]
-    return found
+        for part in ast.walk(statement) if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)) else ():
+            if isinstance(part, ast.Name) and part.id == node.id and isinstance(part.ctx, ast.Store):
+                lines += [-1] if is_own else [part.lineno] if is_straight else [0, part.lineno]
+    return lines

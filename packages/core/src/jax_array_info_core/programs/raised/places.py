@@ -29,11 +29,11 @@ def callers(place: Place | None) -> Iterator[Place]:
         place = place.caller
 
 
-def with_the_spec(place: Place, found: re.Match[str]) -> Place | None:
+def with_the_spec(place: Place, match: re.Match[str]) -> Place | None:
     """Return the innermost line that has the spec of the message as text, else the place itself."""
     for caller in callers(place):
         with contextlib.suppress(LookupError, ValueError):
-            written(caller.node, specs_in(found.string)[0])
+            written(caller.node, specs_in(match.string)[0])
             return caller
     return place
 
@@ -44,17 +44,17 @@ def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
     Raises:
         ValueError: If there is none.
     """
-    found = []
+    calls = []
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and len(call.args) >= len(spec) > 0:
             start = len(call.args) - len(spec)
             with contextlib.suppress(ValueError, TypeError):  # not all of them are literals
                 literals = ast.literal_eval(ast.Tuple(call.args[start:], ast.Load()))
-                found += [(call, start)] if as_spec(literals).axes == spec else []
-    return min(found, key=lambda one: one[1])
+                calls += [(call, start)] if as_spec(literals).axes == spec else []
+    return min(calls, key=lambda pair: pair[1])
 
 
-def with_arrays(place: Place, found: re.Match[str]) -> Place | None:
+def with_arrays(place: Place, match: re.Match[str]) -> Place | None:
     """Return the innermost line whose operands include an array that is not traced."""
     for caller in callers(place):
         if any(map(is_array, [*caller.passed, *map(caller.value, operand_nodes(caller))])):
@@ -62,13 +62,13 @@ def with_arrays(place: Place, found: re.Match[str]) -> Place | None:
     return None
 
 
-def in_the_function(place: Place, found: re.Match[str]) -> Place | None:
+def in_the_function(place: Place, match: re.Match[str]) -> Place | None:
     """Return the result of the function that a transformation was given, or its component in the message."""
     for call in ast.walk(place.node):
         name = place.text(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
         if isinstance(call, ast.Call) and len(call.args) > _BODIES.get(name, len(call.args)):
             result = _result(place, call.args[_BODIES[name]])
-            path = found["path"].removeprefix("loop_carry[1]")  # of fori_loop, which is a scan
+            path = match["path"].removeprefix("loop_carry[1]")  # of fori_loop, which is a scan
             node = component(result, "[0]" * (name == "scan") + path)
             return node and replace(place, node=node, passed=(), caller=None)
     return None
@@ -80,9 +80,13 @@ def _result(place: Place, function: ast.expr) -> ast.expr | None:
         return function.body
     name = function.id if isinstance(function, ast.Name) else None
     named = [
-        one for one in ast.walk(place.source.tree) if isinstance(one, ast.FunctionDef) and one.name == name
+        node
+        for node in ast.walk(place.source.tree)
+        if isinstance(node, ast.FunctionDef) and node.name == name
     ]
-    returns = [part.value for one in named for part in ast.walk(one) if isinstance(part, ast.Return)]
+    returns = [
+        part.value for definition in named for part in ast.walk(definition) if isinstance(part, ast.Return)
+    ]
     return returns[0] if len(returns) == 1 else None
 
 

@@ -17,11 +17,11 @@ from .types import Axes, fitted
 
 def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Axes:
     """Return the entries of a spec without mesh axes that are used, or that an earlier entry has."""
-    seen, found = set(used), []
+    seen, kept = set(used), []
     for names in entries:
-        found.append(tuple(name for name in names if name not in seen))
+        kept.append(tuple(name for name in names if name not in seen))
         seen.update(names)
-    return tuple(found)
+    return tuple(kept)
 
 
 # Operands
@@ -33,16 +33,16 @@ def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
     known = [axes for array in arrays for axes in array.known_axes]
     for spec in dict.fromkeys(axes for axes in known if len(axes) == max(map(len, known))):
         targets = {array: _aligned(array, spec, broadcast) for array in arrays}
-        changed = {one: axes for one, axes in targets.items() if {*one.known_axes} != {axes}}
+        changed = {array: axes for array, axes in targets.items() if {*array.known_axes} != {axes}}
         # A message prints specs of operands of the same rank, which those that are broadcast do not have.
-        is_known = not broadcast or all(one.type for one in changed)
-        if changed and is_known and all(one.can_have(axes) for one, axes in changed.items()):
+        is_known = not broadcast or all(array.type for array in changed)
+        if changed and is_known and all(array.can_have(axes) for array, axes in changed.items()):
             yield site.resharded(changed)
 
 
-def _aligned(one: Array, spec: Axes, broadcast: bool) -> Axes:
+def _aligned(array: Array, spec: Axes, broadcast: bool) -> Axes:
     """Return the entries of a spec for the last dimensions; broadcast ones are not sharded."""
-    shape = one.type.shape if one.type else (0,) * len(spec)
+    shape = array.type.shape if array.type else (0,) * len(spec)
     last = zip(shape, spec[len(spec) - len(shape) :], strict=True)
     return tuple(() if broadcast and length == 1 else names for length, names in last)
 
@@ -58,21 +58,25 @@ def unsharded(site: Site) -> Iterator[Edit]:
     These are ``dims``, or those that are sharded ``over`` some mesh axes. They are dimensions of the user's
     operand if it has the type or the spec in the message. Else it is replicated.
     """
-    known = [one for one in site.sharded if one.type and (one.type in site.types or one.axes in site.specs)]
-    for one in (known or site.sharded[-1:])[:1]:
+    known = [
+        operand
+        for operand in site.sharded
+        if operand.type and (operand.type in site.types or operand.axes in site.specs)
+    ]
+    for array in (known or site.sharded[-1:])[:1]:
         over = tuple(site.names("over"))
         dims = [int(dim) for dim in site.names("dims")]
-        dims += [dim for dim, names in enumerate(one.axes or ()) if over and names == over]
-        is_named = one.type and dims and known and site.calls_primitive
-        for axes in one.type.without(dims) if one.type and is_named else [()]:
+        dims += [dim for dim, names in enumerate(array.axes or ()) if over and names == over]
+        is_named = array.type and dims and known and site.calls_primitive
+        for axes in array.type.without(dims) if array.type and is_named else [()]:
             # The shape of the result says whether it can be sharded along another dimension instead.
             result = re.findall(r"(?<![\w.])\d+", site.found["result"] or "") if over else []
             pairs = [(dim, names) for dim, names in enumerate(axes) if names and over]
             is_whole = all(
-                one.type and one.type.divides(dim, names, int(result[dim])) for dim, names in pairs
+                array.type and array.type.divides(dim, names, int(result[dim])) for dim, names in pairs
             )
-            if is_whole and axes != one.axes:
-                yield site.resharded({one: axes})
+            if is_whole and axes != array.axes:
+                yield site.resharded({array: axes})
 
 
 def replicated(site: Site) -> Iterator[Edit]:
@@ -83,30 +87,32 @@ def replicated(site: Site) -> Iterator[Edit]:
 def apart(site: Site) -> Iterator[Edit]:
     """Shard one of two operands over a mesh axis that the other does not use, or not at all."""
     if len(site.arrays) == len(site.sharded) == 2 and site.calls_primitive:
-        for one, other in (site.arrays, site.arrays[::-1]):
+        for array, other in (site.arrays, site.arrays[::-1]):
             used = {name for names in other.axes or () for name in names}
-            shared = [name for names in one.axes or () for name in names if name in used]
+            shared = [name for names in array.axes or () for name in names if name in used]
             for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
-                own = [tuple(free if name in shared else name for name in names) for names in one.axes or ()]
-                moved = distinct(own)
-                yield from [site.resharded({one: moved})] if one.can_have(moved) else []
-            yield from [site.resharded({one: distinct(one.axes or (), used)})] if shared else []
+                own_axes = [
+                    tuple(free if name in shared else name for name in names) for names in array.axes or ()
+                ]
+                moved = distinct(own_axes)
+                yield from [site.resharded({array: moved})] if array.can_have(moved) else []
+            yield from [site.resharded({array: distinct(array.axes or (), used)})] if shared else []
 
 
 def as_wanted(site: Site) -> Iterator[Edit]:
     """Reshard an operand of the first type in the message to its first spec, or to its second type."""
     known = [array for array in site.arrays if array.type == site.types[0]]
-    *_, one = known or [array for array in site.arrays if array.type is None]
-    yield site.resharded({one: site.specs[0] if site.specs else site.types[1].axes})
+    *_, array = known or [array for array in site.arrays if array.type is None]
+    yield site.resharded({array: site.specs[0] if site.specs else site.types[1].axes})
 
 
 def updated(site: Site) -> Iterator[Edit]:
     """Reshard an update as the part that it replaces, and give the result the sharding of the array."""
-    *_, one = [array for array in site.arrays[1:] if array.type == site.types[0]] or [
+    *_, array = [array for array in site.arrays[1:] if array.type == site.types[0]] or [
         array for array in site.arrays[1:] if array.type is None
     ]
-    code = f"{site.place.path_to(*RESHARD)}({site.place.text(one.node)}, {site.spec(site.types[1].axes)})"
-    yield site.given(site.arrays[0].axes or (), parts={one.node: code})
+    code = f"{site.place.path_to(*RESHARD)}({site.place.text(array.node)}, {site.spec(site.types[1].axes)})"
+    yield site.given(site.arrays[0].axes or (), parts={array.node: code})
 
 
 def mapped_alike(site: Site) -> Iterator[Edit]:
@@ -121,18 +127,18 @@ def mapped_alike(site: Site) -> Iterator[Edit]:
                 for array in site.arrays
             }
             shown = [*filter("None".__ne__, site.names("one"))], [*filter("None".__ne__, site.names("other"))]
-            mapped = {one: dim for one, dim in dims.items() if dim is not None}
+            mapped = {operand: dim for operand, dim in dims.items() if dim is not None}
             axes = {
-                one: one.axes or (*[()] * dim, tuple(shown[number > 0]))
-                for number, (one, dim) in enumerate(mapped.items())
+                operand: operand.axes or (*[()] * dim, tuple(shown[number > 0]))
+                for number, (operand, dim) in enumerate(mapped.items())
             }
-            for wanted in dict.fromkeys(axes[one][dim] for one, dim in mapped.items()):
+            for wanted in dict.fromkeys(axes[operand][dim] for operand, dim in mapped.items()):
                 targets = {}
-                for one, dim in mapped.items():
-                    rest = distinct(axes[one], wanted)
-                    if axes[one][dim] != wanted:
-                        targets[one] = (*rest[:dim], wanted, *rest[dim + 1 :])
-                if all(one.can_have(target) for one, target in targets.items()):
+                for array, dim in mapped.items():
+                    others = distinct(axes[array], wanted)
+                    if axes[array][dim] != wanted:
+                        targets[array] = (*others[:dim], wanted, *others[dim + 1 :])
+                if all(operand.can_have(target) for operand, target in targets.items()):
                     yield site.resharded(targets)
 
 
@@ -152,7 +158,9 @@ def indexed(site: Site) -> Axes:
     """Return the spec of an indexing: that of the indices, then that of the dimensions that stay."""
     operand, indices = site.types[:2]
     node = site.place.node
-    if not isinstance(node, ast.Subscript) or any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)):
+    if not isinstance(node, ast.Subscript) or any(
+        isinstance(part, ast.Slice) for part in ast.walk(node.slice)
+    ):
         raise LookupError(site.function)
     return distinct([*indices.axes[:-1], *operand.axes[indices.shape[-1] :]])
 
@@ -168,12 +176,12 @@ def repeated(site: Site) -> Axes:
 
 def reshaped(site: Site) -> Iterator[Edit]:
     """Give a reshape the sharding of its result: over the same mesh axes where they divide one, or none."""
-    (one,), shape = site.types, tuple(map(int, site.names("result")))
-    names = tuple(name for entry in one.axes for name in entry)
-    result = replace(one, shape=shape, axes=fitted((), len(shape)))
+    (source,), shape = site.types, tuple(map(int, site.names("result")))
+    names = tuple(name for entry in source.axes for name in entry)
+    result = replace(source, shape=shape, axes=fitted((), len(shape)))
     for dim in [dim for dim in range(len(shape)) if site.mesh and result.divides(dim, names)][:1]:
         yield site.given(tuple(names if place == dim else () for place in range(len(shape))))
-    yield site.given(result.axes, one.resharded_nbytes(()))
+    yield site.given(result.axes, source.resharded_nbytes(()))
 
 
 def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
@@ -184,28 +192,28 @@ def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
             letters = sorted(inputs.replace(",", ""))
             result = result if arrow else "".join(letter for letter in letters if letters.count(letter) == 1)
             return list(zip(site.arrays, inputs.split(","), strict=True)), result
-    left, right = (len(array.axes) for array in site.arrays if array.axes is not None)
-    batch = "abcdefgh"[: max(left, right, 2) - 2]
+    rank_left, right = (len(array.axes) for array in site.arrays if array.axes is not None)
+    batch = "abcdefgh"[: max(rank_left, right, 2) - 2]
     if site.last_name not in ("matmul", "dot", "") or (site.last_name == "dot" and batch):
         raise LookupError(site.function)
-    one, other = (batch[len(batch) + 2 - rank :] if rank > 1 else "" for rank in (left, right))
-    rows, columns = "i" * (left > 1), "k" * (right > 1)
+    first, other = (batch[len(batch) + 2 - rank :] if rank > 1 else "" for rank in (rank_left, right))
+    rows, columns = "i" * (rank_left > 1), "k" * (right > 1)
     return list(
-        zip(site.arrays, (f"{one}{rows}j", f"{other}j{columns}"), strict=True)
+        zip(site.arrays, (f"{first}{rows}j", f"{other}j{columns}"), strict=True)
     ), f"{batch}{rows}{columns}"
 
 
 def contracted(site: Site) -> Iterator[Edit]:
     """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
     terms, result = _terms(site)
-    types = [one.type for one, _ in terms if one.type]
+    types = [array.type for array, _ in terms if array.type]
     if len(types) < len(terms):
         yield site.given(((),) * len(result))
         return
     zipped = [
         zip(term, type_.shape, type_.axes, strict=True) for type_, (_, term) in zip(types, terms, strict=True)
     ]
-    letters = [each for one in zipped for each in one]
+    letters = [entry for term in zipped for entry in term]
     lengths = {letter: length for letter, length, _ in letters}
     # An operand that is sharded along a dimension comes before one that is not.
     axes = {letter: names for letter, _, names in sorted(letters, key=lambda letter: bool(letter[2]))}
@@ -222,16 +230,16 @@ def contracted(site: Site) -> Iterator[Edit]:
 
 def agreed(site: Site) -> Iterator[Edit]:
     """Reshard operands of a contraction so that their batch dimensions, the first ones, are sharded alike."""
-    told = site.specs[:2] or [type_.axes[:-2] for type_ in site.types[:2]]
-    count = len(told[0])
-    leads = {array: (array.axes or told[number])[:count] for number, array in enumerate(site.arrays)}
-    for wanted in told if [*leads.values()][:2] == told else ():
+    batches = site.specs[:2] or [type_.axes[:-2] for type_ in site.types[:2]]
+    count = len(batches[0])
+    leads = {array: (array.axes or batches[number])[:count] for number, array in enumerate(site.arrays)}
+    for wanted in batches if [*leads.values()][:2] == batches else ():
         changed = {}
         for array in [array for array in leads if leads[array] != wanted]:
             others = [names for other in leads if other is not array for names in other.axes or ()]
-            rest = distinct(
+            remaining = distinct(
                 (array.axes or ())[count:], [name for names in (*wanted, *others) for name in names]
             )
-            changed[array] = wanted + rest
-        if all(one.can_have(axes) for one, axes in changed.items()):
+            changed[array] = wanted + remaining
+        if all(operand.can_have(axes) for operand, axes in changed.items()):
             yield site.resharded(changed)

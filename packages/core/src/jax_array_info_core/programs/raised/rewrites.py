@@ -30,7 +30,7 @@ def rewritten(template: str) -> Recipe:
     """
 
     def recipe(site: Site) -> Iterator[Edit]:
-        yield Edit(code=_PART.sub(lambda found: _part(site, found[1]), template))
+        yield Edit(code=_PART.sub(lambda part: _part(site, part[1]), template))
 
     return recipe
 
@@ -61,7 +61,7 @@ def keyword_renamed(site: Site) -> Iterator[Edit]:
     """Give a keyword the nearest name of a parameter."""
     match site.place.node:
         case ast.Call(func=func, keywords=keywords):
-            (keyword,) = [one for one in keywords if one.arg == site.found["wrong"]]
+            (keyword,) = [argument for argument in keywords if argument.arg == site.found["wrong"]]
             (name,) = difflib.get_close_matches(site.found["wrong"], parameters(site.place.value(func)), 1)
             yield site.edited({keyword: f"{name}={site.place.text(keyword.value)}"})
 
@@ -131,8 +131,8 @@ def respecified(change: Callable[[Site, Axes], Sequence[Axes]]) -> Recipe:
         text, spec = site.place.text, site.specs[0]
         call, start = written(site.place.node, spec)
         *others, last = change(site, spec)
-        for one in [*(one for one in others if _divides_all(site, one)), last]:
-            args = [*map(text, call.args[:start]), *map(entry, one), *map(text, call.keywords)]
+        for candidate in [*(axes for axes in others if _divides_all(site, axes)), last]:
+            args = [*map(text, call.args[:start]), *map(entry, candidate), *map(text, call.keywords)]
             yield site.edited({call: f"{text(call.func)}({', '.join(args)})"})
 
     return recipe
@@ -142,9 +142,11 @@ def _divides_all(site: Site, spec: Axes) -> bool:
     """Return whether there are arrays in the user's statement, and a spec divides all of that rank."""
     nodes = ast.walk(site.place.source.around(site.place.node, ast.expr, ast.AugAssign)[-1])
     known = [
-        one for node in nodes if (one := type_of(site.place.value(node))) and len(one.shape) >= len(spec)
+        array
+        for node in nodes
+        if (array := type_of(site.place.value(node))) and len(array.shape) >= len(spec)
     ]
-    return bool(known) and all(replace(one, mesh=site.mesh).fits(spec) for one in known)
+    return bool(known) and all(replace(known_type, mesh=site.mesh).fits(spec) for known_type in known)
 
 
 def each_once(site: Site, spec: Axes) -> Sequence[Axes]:
@@ -170,6 +172,9 @@ def of_the_mesh(site: Site, spec: Axes) -> Sequence[Axes]:
         or [size for size in site.sizes if size not in str(spec)][:1]
     )
     return [
-        tuple(tuple(one if one != wrong else name for one in names if one != wrong or name) for names in spec)
+        tuple(
+            tuple(axis if axis != wrong else name for axis in names if axis != wrong or name)
+            for names in spec
+        )
         for name in (*near, "")
     ]

@@ -92,7 +92,7 @@ class Site:
         match self.place.node:
             case ast.AugAssign(target=target, value=value, op=op) if target in parts:
                 # A call cannot be assigned to: ``z += y`` is ``z = z + y``.
-                if any(isinstance(one, ast.Call) for one in ast.walk(target)):
+                if any(isinstance(part, ast.Call) for part in ast.walk(target)):
                     raise LookupError(self.place.text(target))
                 symbol = ast.unparse(ast.BinOp(ast.Constant(0), op, ast.Constant(0))).strip("0")
                 text = parts.get(value, self.place.text(value))
@@ -105,8 +105,10 @@ class Site:
     def resharded(self, targets: Mapping[Array, Axes]) -> Edit:
         """Return the expression with some operands resharded, and the bytes that this sends."""
         reshard, text = self.place.path_to(*RESHARD), self.place.text
-        parts = {one.node: f"{reshard}({text(one.node)}, {self.spec(axes)})" for one, axes in targets.items()}
-        return self.edited(parts, known_sum(one.resharded_nbytes(axes) for one, axes in targets.items()))
+        parts = {
+            array.node: f"{reshard}({text(array.node)}, {self.spec(axes)})" for array, axes in targets.items()
+        }
+        return self.edited(parts, known_sum(array.resharded_nbytes(axes) for array, axes in targets.items()))
 
     def given(self, axes: Axes, nbytes: int | None = None, parts: Mapping[Any, str] | None = None) -> Edit:
         """Return the expression with the sharding of its result as an argument.

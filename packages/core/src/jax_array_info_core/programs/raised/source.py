@@ -67,7 +67,7 @@ class Source:
         for outer in nodes:  # grows
             for node in ast.iter_child_nodes(outer):
                 first = min(
-                    getattr(one, "lineno", line) for one in (node, *getattr(node, "decorator_list", ()))
+                    getattr(part, "lineno", line) for part in (node, *getattr(node, "decorator_list", ()))
                 )
                 nodes += [node] if first <= line <= getattr(node, "end_lineno", line) else []
         return [node for node in nodes if hasattr(node, "lineno")]
@@ -85,16 +85,18 @@ class Source:
     def around(self, node: Any, *kinds: type[ast.AST]) -> list[Any]:
         """Return a node and those around it, from the inside, as far as they are of some kinds."""
         start, stop = self.span(node)
-        spans = [(*self.span(one), one) for one in reversed(self.on(node.lineno)) if isinstance(one, kinds)]
-        return [one for first, last, one in spans if first <= start and stop <= last]
+        spans = [
+            (*self.span(outer), outer) for outer in reversed(self.on(node.lineno)) if isinstance(outer, kinds)
+        ]
+        return [outer for first, last, outer in spans if first <= start and stop <= last]
 
     def unique(self, node: Expression) -> Expression:
         """Return the smallest expression around another whose text stands nowhere before it in its line."""
         around: list[Expression] = self.around(node, ast.expr, ast.AugAssign)
-        for one in around:
-            start, stop = self.span(one)
-            if self.data.index(self.data[start:stop], self.starts[one.lineno - 1]) == start:
-                return one
+        for outer in around:
+            start, stop = self.span(outer)
+            if self.data.index(self.data[start:stop], self.starts[outer.lineno - 1]) == start:
+                return outer
         return node
 
 
@@ -178,27 +180,27 @@ def shortest_name(names: Mapping[str, Any], paths: Sequence[str]) -> str | None:
         parts = path.split(".")
         for count in range(len(parts), 0, -1):
             target = at_path(".".join(parts[:count])) if at_path(path) is not None else MISSING
-            rest = ["", *parts[count:]]
-            known += [f"{name}{'.'.join(rest)}" for name, value in names.items() if value is target]
+            tail = ["", *parts[count:]]
+            known += [f"{name}{'.'.join(tail)}" for name, value in names.items() if value is target]
     return min(known, key=lambda name: (name.count("."), len(name)), default=None)
 
 
 def at_path(path: str) -> Any:
     """Return the part of JAX at a dotted path; None if this version lacks it."""
-    first, *rest = path.split(".")
-    return functools.reduce(attribute, rest, sys.modules.get(first))
+    first, *names = path.split(".")
+    return functools.reduce(attribute, names, sys.modules.get(first))
 
 
 def _attribute(value: Any, name: str) -> Any:
     """Return an attribute of a module or an object, without running code; no method or property."""
-    found = MISSING if value is MISSING else inspect.getattr_static(value, name, MISSING)
-    if type(found).__name__ in _FIELDS:
+    member = MISSING if value is MISSING else inspect.getattr_static(value, name, MISSING)
+    if type(member).__name__ in _FIELDS:
         try:
-            return found.__get__(value)
+            return member.__get__(value)
         except (AttributeError, TypeError):  # an empty slot, or a field of a class
             return MISSING
-    is_plain = isinstance(value, ModuleType) or inspect.getattr_static(type(found), "__get__", None) is None
-    return found if is_plain else MISSING
+    is_plain = isinstance(value, ModuleType) or inspect.getattr_static(type(member), "__get__", None) is None
+    return member if is_plain else MISSING
 
 
 def source_of(file: str, variables: dict[str, Any]) -> Source | None:
@@ -219,16 +221,16 @@ def place_of(error: BaseException) -> Place | None:
     frames = [*_frames(error.__traceback__)][-_MOST_FRAMES:]
     best = min((owner(frame.f_code.co_filename) for frame, *_ in frames), default=Owner.MACHINERY)
     sources: dict[str, Source | None] = {}
-    found = None
+    place = None
     for (frame, line, lasti), (inside, *_) in itertools.pairwise([*frames, (None, 0, 0)]):
         file = frame.f_code.co_filename
         if owner(file) is best <= Owner.PACKAGE:
             if file not in sources:
                 sources[file] = source_of(file, frame.f_globals)
-            found = _place(frame, line, lasti, inside, sources[file], found) or found
-        elif found and owner(file) in (Owner.PACKAGE, Owner.LIBRARY) and "-packages" in file:
-            found = replace(found, is_direct=False)
-    return found
+            place = _place(frame, line, lasti, inside, sources[file], place) or place
+        elif place and owner(file) in (Owner.PACKAGE, Owner.LIBRARY) and "-packages" in file:
+            place = replace(place, is_direct=False)
+    return place
 
 
 def _frames(entry: TracebackType | None) -> Iterator[tuple[Any, int, int]]:

@@ -95,21 +95,23 @@ class ArrayType:
         axes = fitted(axes, len(self.shape))
         if self.unreduced or self.nbytes_of(axes) is None or not self.fits(axes):
             return None
-        source, target = (held_shards(mesh_layout(self.shape, self.sizes, one)) for one in (self.axes, axes))
+        source, target = (
+            held_shards(mesh_layout(self.shape, self.sizes, spec)) for spec in (self.axes, axes)
+        )
         return packed_nbytes([int(missing_elements(self.shape, source, target).max())], self.bits)
 
     def without(self, dims: Collection[int]) -> Iterator[Axes]:
         """Yield shardings that leave out some dimensions: moved to another dimension, then dropped."""
         moved = tuple(name for dim in sorted({*dims}) for name in self.axes[dim])
-        rest = tuple(() if dim in dims else names for dim, names in enumerate(self.axes))
+        remaining = tuple(() if dim in dims else names for dim, names in enumerate(self.axes))
         free = [
             dim
-            for dim, names in enumerate(rest)
+            for dim, names in enumerate(remaining)
             if not names and dim not in dims and self.divides(dim, moved)
         ]
         if moved and free and self.mesh:
-            yield tuple(moved if dim == free[0] else names for dim, names in enumerate(rest))
-        yield rest
+            yield tuple(moved if dim == free[0] else names for dim, names in enumerate(remaining))
+        yield remaining
 
 
 def _length_text(length: int, names: tuple[str, ...]) -> str:
@@ -155,30 +157,32 @@ def type_of(value: Any) -> ArrayType | None:
 
 def types_in(text: str, mesh: MeshAxes | None) -> list[ArrayType]:
     """Return the types in a message, in its order."""
-    found = []
+    array_types = []
     for dtype, inside, unreduced in _TYPE.findall(text):
         lengths = _LENGTH.findall(inside)
         shape, over = tuple(int(length) for length, _ in lengths), tuple(re.findall(r"\w+", unreduced))
         axes = tuple(tuple(re.findall(r"\w+", names)) for _, names in lengths)
-        found.append(ArrayType(dtype=_short_name(dtype), shape=shape, axes=axes, unreduced=over, mesh=mesh))
-    return found
+        array_types.append(
+            ArrayType(dtype=_short_name(dtype), shape=shape, axes=axes, unreduced=over, mesh=mesh)
+        )
+    return array_types
 
 
 def specs_in(text: str) -> list[Axes]:
     """Return the specs in a message, such as ``P('x', None)`` and ``('x', None)``, in its order."""
-    found = []
-    for one in _SPEC.findall(text):
+    specs = []
+    for literal in _SPEC.findall(text):
         with contextlib.suppress(SyntaxError, ValueError):
-            found.append(as_spec(ast.literal_eval(one)).axes)
-    return found
+            specs.append(as_spec(ast.literal_eval(literal)).axes)
+    return specs
 
 
 def mesh_in(text: str) -> MeshAxes | None:
     """Return the first mesh in a message; None if there is none that can be."""
-    if (found := _MESH.search(text)) is None:
+    if (match := _MESH.search(text)) is None:
         return None
-    names, sizes = zip(*re.findall(r"'(\w+)': (\d+)", found[1]), strict=True)
-    types = tuple(re.findall(r"\w+", found[2] or ""))
+    names, sizes = zip(*re.findall(r"'(\w+)': (\d+)", match[1]), strict=True)
+    types = tuple(re.findall(r"\w+", match[2] or ""))
     with contextlib.suppress(LayoutError):
         return MeshAxes(names, tuple(map(int, sizes)), types if len(types) == len(names) else ())
     return None

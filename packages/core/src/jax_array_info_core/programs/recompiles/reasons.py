@@ -57,13 +57,15 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
         signature: The compiled call.
         earlier: Earlier calls, the latest last.
     """
-    related = [one for one in earlier if _is_related(signature, one)]
+    related = [call for call in earlier if _is_related(signature, call)]
     if not related:
         return FIRST[signature.kind]
-    same = [one for one in related if signature.kind == "transformed" or one.functions == signature.functions]
-    if not same:
+    alike = [
+        call for call in related if signature.kind == "transformed" or call.functions == signature.functions
+    ]
+    if not alike:
         return _of_functions(signature, related)
-    pairs = ((list(_differences(one, signature)), one) for one in reversed(same[-_MOST_EARLIER:]))
+    pairs = ((list(_differences(call, signature)), call) for call in reversed(alike[-_MOST_EARLIER:]))
     nearest, equal = min(pairs, key=lambda pair: _distance(pair[0]))
     nearest = nearest or list(_renamed(equal, signature))
     if nearest:
@@ -87,13 +89,15 @@ def _is_related(signature: Signature, other: Signature) -> bool:
 
 def _of_functions(signature: Signature, earlier: Sequence[Signature]) -> str:
     """Return what tells a function object from the earlier ones of the same line."""
-    alike = [one for one in earlier if one.codes == signature.codes]
+    alike = [call for call in earlier if call.codes == signature.codes]
     if not alike:
         return OTHER_CODE
-    nearest = min((list(_bound(one, signature)) for one in reversed(alike[-_MOST_EARLIER:])), key=len)
+    nearest = min((list(_bound(call, signature)) for call in reversed(alike[-_MOST_EARLIER:])), key=len)
     if not nearest:
         return ANOTHER_FUNCTION
-    are_values = any(one.separator == " " or one.text.startswith(ARRAY) for one in nearest)
+    are_values = any(
+        difference.separator == " " or difference.text.startswith(ARRAY) for difference in nearest
+    )
     return printable(OTHER_VALUES.format(_differences_text(nearest)) + (AS_ARGUMENTS if are_values else ""))
 
 
@@ -107,14 +111,14 @@ def _differences_text(differences: Sequence[Difference]) -> str:
     alike = by_key(((separator, text), path) for path, text, separator in differences)
     of_paths = by_key((_several(paths) + separator, text) for (separator, text), paths in alike.items())
     parts = [paths + ", ".join(texts) for paths, texts in of_paths.items()]
-    rest = len(parts) - _MOST_SHOWN
-    more = [f"{rest} more difference{'s' if rest > 1 else ''}"] if rest > 0 else []
+    hidden = len(parts) - _MOST_SHOWN
+    more = [f"{hidden} more difference{'s' if hidden > 1 else ''}"] if hidden > 0 else []
     return "; ".join([*parts[:_MOST_SHOWN], *more])
 
 
 def _several(paths: Sequence[str]) -> str:
-    rest = len(paths) - _MOST_PATHS
-    return ", ".join(paths[:_MOST_PATHS]) + (f" and {rest} more" if rest > 0 else "")
+    hidden = len(paths) - _MOST_PATHS
+    return ", ".join(paths[:_MOST_PATHS]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def _differences(old: Signature, new: Signature) -> Iterator[Difference]:
@@ -170,12 +174,12 @@ def _of_structures(old: Tree, new: Tree) -> Iterator[str]:
     if classes != before or old.nodes == new.nodes:
         yield "other classes of nodes"
         return
-    for (kind, one), (_, other) in zip(old.nodes, new.nodes, strict=True):
-        texts = list(_of_statics(one, other))
-        rest = len(texts) - 1
+    for (kind, static), (_, other) in zip(old.nodes, new.nodes, strict=True):
+        texts = list(_of_statics(static, other))
+        hidden = len(texts) - 1
         if texts:
             # A field that was added moves those after it.
-            yield f"static field of {kind}, {texts[0]}" + (f", and {rest} more" if rest else "")
+            yield f"static field of {kind}, {texts[0]}" + (f", and {hidden} more" if hidden else "")
 
 
 def _of_leaves(old: CallLeaf, new: CallLeaf) -> Iterator[str]:
@@ -225,16 +229,16 @@ def _type(leaf: CallLeaf) -> str:
 
 def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
     if old is None or new is None:
-        before, after = ("not passed" if one is None else one.root.text for one in (old, new))
+        before, after = ("not passed" if static is None else static.root.text for static in (old, new))
         yield f"{before} became {after}"
     elif old.kind != new.kind:
         yield f"{old.root.text} became {new.root.text}"
     elif old != new:
         is_equal = old.key is not None and old.key == new.key
-        found = list(_of_parts(old.root, new.root, is_equal=is_equal))
-        for path, text, separator in found:
+        differences = list(_of_parts(old.root, new.root, is_equal=is_equal))
+        for path, text, separator in differences:
             yield f"field {path}: {text}" if path and separator == ": " else f"{path} {text}".lstrip()
-        if not (found or is_equal):
+        if not (differences or is_equal):
             yield f"another value that looks alike, {new.root.text}"
 
 
@@ -247,7 +251,7 @@ def _of_parts(old: Part | None, new: Part | None, *, is_equal: bool = False) -> 
         is_equal: Whether JAX takes them as equal: then only texts are compared.
     """
     if old is None or new is None or old.text != new.text:
-        before, after = (one.text if one else "nothing" for one in (old, new))
+        before, after = (part.text if part else "nothing" for part in (old, new))
         yield Difference("", f"{before} became {after}", " ")
         return
     inner = (
@@ -284,7 +288,7 @@ def _of_contexts(name: str, old: ContextValue | None, new: ContextValue | None) 
         return
     is_whole = name in SETTINGS or name.startswith(COMPILER_OPTION)
     label = name if is_whole else "the mesh in effect" if name == "mesh" else f"{name} of jit"
-    before, after = (one.text if one else "none" for one in (old, new))
+    before, after = (value.text if value else "none" for value in (old, new))
     if before == after:
         yield Difference(label, "other devices")
     else:

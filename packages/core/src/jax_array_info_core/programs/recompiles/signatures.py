@@ -111,12 +111,12 @@ class Leaves:
         """Yield the path and the facts of each leaf of an argument."""
         import jax
 
-        found, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda node: node is None)
-        if len(found) == 1 and not found[0][0]:
+        leaves, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda node: node is None)
+        if len(leaves) == 1 and not leaves[0][0]:
             yield name, self.of_value(value)
             return
-        paths = SlashNotation().children([keys for keys, _ in found])
-        for path, (_, leaf) in zip(paths, found, strict=True):
+        paths = SlashNotation().children([keys for keys, _ in leaves])
+        for path, (_, leaf) in zip(paths, leaves, strict=True):
             yield name + path, self.of_value(leaf)
 
     def of_value(self, value: Any) -> CallLeaf:
@@ -139,9 +139,9 @@ class Leaves:
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
         if shape is None or dtype is None:
             return CallLeaf(None, type_name(value))
-        found = self.of_sharding(sharding, shape) if is_sharding(sharding) else None
+        layout = self.of_sharding(sharding, shape) if is_sharding(sharding) else None
         weak = bool(getattr(value, "weak_type", False))
-        return CallLeaf(plain_shape(shape), plain_text(dtype), weak, found is not None, found)
+        return CallLeaf(plain_shape(shape), plain_text(dtype), weak, layout is not None, layout)
 
     def of_sharding(self, sharding: Any, shape: Any) -> SharedOver | None:
         """Return the facts of a sharding; None if they cannot be read."""
@@ -223,7 +223,7 @@ def signature_of(call: CompiledCall, serials: Serials, function: Any = None) -> 
         serials: Numbers of the objects of one watch.
         function: The user's function, if a library passes it as an argument of its own jitted function.
     """
-    functions = [one for one in (call.function, function) if one is not None]
+    functions = [candidate for candidate in (call.function, function) if candidate is not None]
     context = trace_context()
     layers = [layer for function in functions for layer in wrapped_functions(function)]
     leaves, reader = Leaves(), Reader(serials)
@@ -290,12 +290,12 @@ def _arguments(call: CompiledCall) -> Iterator[tuple[str, Any, bool]]:
         for parameter in parameters
         if parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     ]
-    rest = next(
+    variadic = next(
         (parameter.name for parameter in parameters if parameter.kind is Parameter.VAR_POSITIONAL), "args"
     )
     for number, value in enumerate(call.args):
         is_named = number < len(positional)
-        name = positional[number] if is_named else f"{rest}/{number - len(positional)}"
+        name = positional[number] if is_named else f"{variadic}/{number - len(positional)}"
         yield name, value, number in static_numbers or (is_named and name in static_names)
     for keyword, value in call.kwargs.items():
         yield key_text(keyword), value, keyword in static_names

@@ -98,10 +98,10 @@ class Reader:
 
     def bound(self, functions: Sequence[Any]) -> Part:
         """Return the values bound to functions: arguments of a partial, defaults, and closures' variables."""
-        each = [
+        parts = [
             Part("", parts=self._parts(dict(_bound(function)), 1, is_hashed=False)) for function in functions
         ]
-        return Part("", parts={str(number): part for number, part in enumerate(each)})
+        return Part("", parts={str(number): part for number, part in enumerate(parts)})
 
     def _part(self, value: Any, depth: int = 0, *, is_hashed: bool = True) -> Part:
         """Return a value with the values in it.

@@ -77,10 +77,10 @@ def _with_user_paths(signature: Signature, call: CompiledCall, serials: Serials)
     import jax
 
     # Each group has the leaves that are no arrays, and the structure of all.
-    function, first, rest = call.args[2]
+    function, first, remaining = call.args[2]
     numbered = {
         group: jax.tree_util.tree_unflatten(structure, range(len(leaves)))
-        for group, (leaves, structure) in {"fun": function, "first": first, "rest": rest}.items()
+        for group, (leaves, structure) in {"fun": function, "first": first, "rest": remaining}.items()
     }
     args, kwargs = numbered["rest"]
     values = [numbered["first"], *args][:-1]  # Equinox adds an argument.
@@ -91,16 +91,16 @@ def _with_user_paths(signature: Signature, call: CompiledCall, serials: Serials)
         "first": (dict(zip(names[:1], values[:1], strict=True)), first[0]),
         "rest": (
             dict(zip(names[1:], values[1:], strict=True)) | {key_text(key): kwargs[key] for key in kwargs},
-            rest[0],
+            remaining[0],
         ),
     }
     leaves, statics, trees, reader = {}, {}, {}, Reader(serials)
     for group, (arguments, others) in groups.items():
         for name, value in arguments.items():
             trees[name] = tree_of(value, serials)
-            found, _ = jax.tree_util.tree_flatten_with_path(value)
-            paths = SlashNotation().children([keys for keys, _ in found])
-            for inner, (keys, number) in zip(paths, found, strict=True):
+            flattened, _ = jax.tree_util.tree_flatten_with_path(value)
+            paths = SlashNotation().children([keys for keys, _ in flattened])
+            for inner, (keys, number) in zip(paths, flattened, strict=True):
                 path = name + inner if keys else name
                 given = (signature.leaves.get(f"{part}/{group}/{number}") for part in DYNAMIC)
                 leaf = next(filter(None, given), None)
@@ -235,12 +235,14 @@ class CompileWatch:
         self._lines = UserLines()
         self._start()
         layers = [[reference() for reference in target.layers] for target in self._targets]
-        jitted: list[list[Any]] = [[one for one in some if type(one) in jitted_types()] for some in layers]
+        jitted: list[list[Any]] = [
+            [wrapper for wrapper in some if type(wrapper) in jitted_types()] for some in layers
+        ]
         are_known = bool(jitted) and all(jitted)
         self._compiled = {
-            id(one.__wrapped__): weakref.ref(one)
-            for one in (itertools.chain(*jitted) if are_known else live_jitted_functions())
-            if cache_entries(one)
+            id(wrapper.__wrapped__): weakref.ref(wrapper)
+            for wrapper in (itertools.chain(*jitted) if are_known else live_jitted_functions())
+            if cache_entries(wrapper)
         }
         add_compile_listener(self._add)
 
@@ -256,27 +258,27 @@ class CompileWatch:
         earlier: dict[Hashable, list[Signature]] = {}
         loaded: list[Compilation] = []
         compiled: list[Compilation] = []
-        for one in list(self._seen):
-            if one.signature is None:
-                one.reason = UNREADABLE
+        for compilation in list(self._seen):
+            if compilation.signature is None:
+                compilation.reason = UNREADABLE
             else:
-                before = earlier.setdefault((one.signature.kind, one.signature.group), [])
-                if any(other.functions == one.signature.functions for other in before):
-                    one.was_compiled_before = False
-                if one.was_compiled_before:
-                    one.reason = FIRST[one.signature.kind] + COMPILED_BEFORE
-                elif one.reason is None:
-                    one.reason = reason_of(one.signature, before)
-                before.append(one.signature)
+                before = earlier.setdefault((compilation.signature.kind, compilation.signature.group), [])
+                if any(other.functions == compilation.signature.functions for other in before):
+                    compilation.was_compiled_before = False
+                if compilation.was_compiled_before:
+                    compilation.reason = FIRST[compilation.signature.kind] + COMPILED_BEFORE
+                elif compilation.reason is None:
+                    compilation.reason = reason_of(compilation.signature, before)
+                before.append(compilation.signature)
             row = Compilation(
-                function=one.named.name,
-                definition=one.named.definition,
-                origin=one.origin,
-                seconds=one.seconds,
-                reason=one.reason,
-                was_compiled_before=one.was_compiled_before,
+                function=compilation.named.name,
+                definition=compilation.named.definition,
+                origin=compilation.origin,
+                seconds=compilation.seconds,
+                reason=compilation.reason,
+                was_compiled_before=compilation.was_compiled_before,
             )
-            (loaded if one.is_cache_hit else compiled).append(row)
+            (loaded if compilation.is_cache_hit else compiled).append(row)
         return CompilationsReport(
             compilations=tuple(compiled),
             cache_hits=tuple(loaded),
@@ -298,7 +300,7 @@ class CompileWatch:
     @property
     def count(self) -> int:
         """Number of compilations of the watched functions, first ones and recompilations."""
-        return sum(not one.is_cache_hit for one in list(self._seen))
+        return sum(not compilation.is_cache_hit for compilation in list(self._seen))
 
     def _add(self, event: CompileEvent) -> None:
         """Record a compilation. This runs inside the user's call."""
@@ -332,14 +334,14 @@ class CompileWatch:
         for is_own, function in itertools.product(
             (self._lines.is_hidden, self._is_jax_own), functions_of(call)
         ):
-            found = described(function, is_own, is_pmapped=call.kind == "pmap")
-            if found.is_jax_own:
+            description = described(function, is_own, is_pmapped=call.kind == "pmap")
+            if description.is_jax_own:
                 continue
-            definition = None if found.code is None else code_origin(found.code)
+            definition = None if description.code is None else code_origin(description.code)
             argument = None if function is call.function else function
-            named = _Named(found.name, definition, argument)
+            named = _Named(description.name, definition, argument)
             if definition is not None:
-                self._names[found.plain, definition.file] = named._replace(argument=None)
+                self._names[description.plain, definition.file] = named._replace(argument=None)
             return named
         if call.source is None or self._is_jax_own(call.source.file):
             return None
@@ -374,11 +376,11 @@ def _unexpected(expected: int | None, report: CompilationsReport) -> str:
     notes = [(compilation, "") for compilation in report.compilations]
     notes += [(hit, "from the persistent compilation cache, not counted: ") for hit in report.cache_hits]
     lines = [
-        f"{one.function}{f' at {one.origin}' if one.origin else ''}: {note}{one.reason}"
-        for one, note in notes
+        f"{compilation.function}{f' at {compilation.origin}' if compilation.origin else ''}: {note}{compilation.reason}"
+        for compilation, note in notes
     ]
-    rest = len(lines) - _MOST_LINES
-    more = [f"and {rest} more"] if rest > 0 else []
+    hidden = len(lines) - _MOST_LINES
+    more = [f"and {hidden} more"] if hidden > 0 else []
     title = f"expected {counted(expected or 0, 'compilation', 'compilations')}, got {report.count}"
     return "\n".join(map(printable, [title, *lines[:_MOST_LINES], *more]))
 
