@@ -238,7 +238,7 @@ def collective_words(collective: Collective, link: Link | None = None) -> str:
     """Return a collective in one line.
 
     Args:
-        one: The collective.
+        collective: The collective.
         link: The link that is searched for.
     """
     over = "unknown mesh axes" if collective.axes is None else ", ".join(collective.axes) or "no mesh axis"

@@ -76,7 +76,7 @@ class Reasons:
         """Return what a collective is needed for; nothing if an operation that uses the array has no reason.
 
         Args:
-            one: The collective.
+            collective: The collective.
             users: The operations that use the array.
             makers: The operations that compute what is moved; of a sum, itself.
             followers: The first operation on each way of the array, which may only pass it on.

@@ -361,7 +361,7 @@ def _live_at_backward(
     """Return what is live when the backward pass begins; None if there is none.
 
     Args:
-        found: The temporary values of the program.
+        temporaries: The temporary values of the program.
         module: The program.
         saved: What JAX saves for the backward pass.
         lines: The search for the user's line.

@@ -248,7 +248,7 @@ def limited(
     Args:
         rows: What the rows are about.
         row: Function that returns a row.
-        rest: Function that returns the row for others.
+        remainder: Function that returns the row for others.
         is_apart: Whether that row is a section of its own.
         size: Function by which the largest come first, where not all are shown.
     """
@@ -273,7 +273,7 @@ def listed(
     Args:
         things: What the entries are about.
         entry: Function that returns an entry.
-        rest: Function that returns the words on the others.
+        remainder: Function that returns the words on the others.
         most: Maximum number of entries, where a table has all.
     """
     return Limited(

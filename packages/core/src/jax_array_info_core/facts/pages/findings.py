@@ -59,7 +59,7 @@ def heading(finding: Finding, syntax: Syntax = "python", prefix: str = "") -> It
     Args:
         finding: The finding.
         syntax: Language in which the fix names arguments.
-        of: Words before the cost on what it is about.
+        prefix: Words before the cost on what it is about.
     """
     cost = f": {prefix}{format_bytes(finding.nbytes)} per device" if finding.nbytes else ""
     yield Rule(f"{finding.code} {finding.name}{cost}", f"jai-cli explain {finding.code}")

@@ -197,7 +197,7 @@ def same_spec(
     """Return whether two specs, each on a mesh with the given sizes of axes, place an array alike.
 
     Args:
-        one: A spec.
+        spec: A spec.
         sizes: Size of each mesh axis by name; empty without a mesh.
         other: Another spec.
         other_sizes: Size of each axis of its mesh.

@@ -376,8 +376,8 @@ def _unexpected(expected: int | None, report: CompilationsReport) -> str:
     notes = [(compilation, "") for compilation in report.compilations]
     notes += [(hit, "from the persistent compilation cache, not counted: ") for hit in report.cache_hits]
     lines = [
-        f"{compilation.function}{f' at {compilation.origin}' if compilation.origin else ''}: {note}{compilation.reason}"
-        for compilation, note in notes
+        f"{row.function}{f' at {row.origin}' if row.origin else ''}: {note}{row.reason}"
+        for row, note in notes
     ]
     hidden = len(lines) - _MOST_LINES
     more = [f"and {hidden} more"] if hidden > 0 else []
