@@ -273,7 +273,7 @@ def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> di
 
     An accelerator moves numbers below 16 bits as they are, but may sum them as wider ones.
     """
-    found: dict[int, list[str]] = {}
+    widened: dict[int, list[str]] = {}
     for dtype in sorted(dtypes):
         wide, bits = _sent_as(dtype), bits_of_name(dtype)
         wide_bits = bits_of_name(wide)
@@ -283,8 +283,8 @@ def _widened(dtypes: Collection[str], collectives: Collection[Collective]) -> di
             collective.dtype == wide and (bits == 16 or collective.kind not in _SUMS)
             for collective in collectives
         ):
-            found.setdefault(wide_bits // bits, []).append(f"{dtype} as {wide}")
-    return found
+            widened.setdefault(wide_bits // bits, []).append(f"{dtype} as {wide}")
+    return widened
 
 
 def _sent_as(dtype: str) -> str | None:

@@ -51,16 +51,16 @@ class ControlFlows:
         """Return the loops and branches around a computation, outermost first."""
         return tuple(map(self._of, within))
 
-    def _flow(self, one: Enclosure) -> ControlFlow:
-        instruction = self._dataflow.module.computations[one.computation].by_name[one.name]
-        sites = self._dataflow.sites[one.computation]
+    def _flow(self, enclosure: Enclosure) -> ControlFlow:
+        instruction = self._dataflow.module.computations[enclosure.computation].by_name[enclosure.name]
+        sites = self._dataflow.sites[enclosure.computation]
         around = itertools.chain([instruction], (site.instruction for site in sites))
-        found = self._lines.nearest(around)
+        nearest = self._lines.nearest(around)
         return ControlFlow(
-            kind="while_loop" if one.branch is None else "cond",
-            number=self._numbers[one.computation, one.name],
-            side=one.branch,
-            origin=None if found is None else self._lines.origin(found.frames),
+            kind="while_loop" if enclosure.branch is None else "cond",
+            number=self._numbers[enclosure.computation, enclosure.name],
+            side=enclosure.branch,
+            origin=None if nearest is None else self._lines.origin(nearest.frames),
         )
 
     def flops(self, flops: Mapping[Within, int], *, is_complete: bool) -> FlopTotals:
@@ -87,20 +87,21 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
         lines: The search for the user's line.
     """
     flops = counted_flops(module, executions)
-    found: list[tuple[Uncounted, Instruction]] = [
-        ("kernel" if one.opcode == "custom-call" else "size", one) for one in flops.size_unknown
+    uncounted: list[tuple[Uncounted, Instruction]] = [
+        ("kernel" if instruction.opcode == "custom-call" else "size", instruction)
+        for instruction in flops.size_unknown
     ]
-    found += [("executions", one) for one in flops.runs_unknown]
+    uncounted += [("executions", instruction) for instruction in flops.runs_unknown]
     counts = Counter(
         UncountedFlops(
             reason=reason,
-            operation=one.custom_call_target or one.opcode,
-            origin=lines.origin(one.frames),
+            operation=instruction.custom_call_target or instruction.opcode,
+            origin=lines.origin(instruction.frames),
         )
-        for reason, one in found
+        for reason, instruction in uncounted
     )
     flows = ControlFlows(module.once(Dataflow), lines)
-    dots = flows.flops(flops.dots, is_complete=not found)
+    dots = flows.flops(flops.dots, is_complete=not uncounted)
     return {
         "dot_flops": dots.exact,
         "known_dot_flops": dots.known,

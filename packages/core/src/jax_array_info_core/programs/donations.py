@@ -52,19 +52,19 @@ def donations_of(
     numbers = [_PRUNED if argument.is_pruned else next(kept) for argument in arguments]
     reused = {alias.parameter: alias.output - first_output for alias in module.aliases}
     places = [reused.get(number) for number in numbers]
-    takers = {place: one for place, one in zip(places, arguments, strict=True) if place is not None}
+    takers = {place: taker for place, taker in zip(places, arguments, strict=True) if place is not None}
     candidates = _Outputs(outputs, takers)
-    found = []
+    rows = []
     for argument, number, place, is_donated in zip(arguments, numbers, places, donated, strict=True):
         if not is_donated:
             continue
         if place is not None and 0 <= place < len(outputs):
-            found.append(_donation(argument, output=outputs[place].path))
+            rows.append(_donation(argument, output=outputs[place].path))
         elif number == _PRUNED or not all(used[number : number + 1]):
-            found.append(_donation(argument, reason=UNUSED))
+            rows.append(_donation(argument, reason=UNUSED))
         else:
-            found.append(_donation(argument, reason=candidates.reason(argument)))
-    return tuple(_without_failing(found, shared or {}))
+            rows.append(_donation(argument, reason=candidates.reason(argument)))
+    return tuple(_without_failing(rows, shared or {}))
 
 
 def _without_failing(
@@ -96,7 +96,7 @@ def sharing(arguments: Sequence[ProgramValue], buffers: Sequence[Hashable]) -> M
         if key is not None and not argument.is_pruned:
             groups.setdefault(key, []).append(argument.path)
     return {
-        path: [one for one in paths if one != path]
+        path: [other for other in paths if other != path]
         for paths in groups.values()
         for path in paths
         if paths[1:]
@@ -128,16 +128,16 @@ def donatable(
         for number, (argument, is_donated) in enumerate(zip(arguments, donated, strict=True))
         if not (is_donated or argument.is_pruned or argument.got is None or argument.path in (shared or {}))
     )
-    found: dict[int, Donation] = {}
+    reusable: dict[int, Donation] = {}
     for least, output in itertools.product((1, 0), outputs):
         if output.path in taken or output.got is None:
             continue
-        near = _nearest(output.path, free.fitting(output), found)
+        near = _nearest(output.path, free.fitting(output), reusable)
         if near is not None and near[0] >= least:
             _, number = near
             taken.add(output.path)
-            found[number] = _donation(arguments[number], output=output.path)
-    return tuple(found[number] for number in sorted(found))
+            reusable[number] = _donation(arguments[number], output=output.path)
+    return tuple(reusable[number] for number in sorted(reusable))
 
 
 def _donation(argument: ProgramValue, *, output: str | None = None, reason: str | None = None) -> Donation:
@@ -200,9 +200,9 @@ class _Outputs:
     def _nearest(self, argument: ProgramValue, groups: Sequence[_Group]) -> ProgramValue:
         """Return the output whose path is most like an argument's; one that reuses none, if there is one."""
         free = [group for group in groups if not group.is_reused]
-        found = _nearest(argument.path, free or groups)
-        assert found is not None
-        return self._outputs[found[1]]
+        nearest = _nearest(argument.path, free or groups)
+        assert nearest is not None
+        return self._outputs[nearest[1]]
 
 
 def _type_words(value: ProgramValue) -> str:
@@ -258,7 +258,7 @@ class _Groups:
     def fitting(self, value: ProgramValue) -> list[_Group]:
         """Return the groups whose values could have the memory of a value."""
         alike = self.of(value.dtype, value.shape)
-        return [one for one in alike if _same_memory(one.value, value) and _fits(one.value, value)]
+        return [group for group in alike if _same_memory(group.value, value) and _fits(group.value, value)]
 
 
 def _nearest(path: str, groups: Sequence[_Group], taken: Collection[int] = ()) -> tuple[int, int] | None:
@@ -274,12 +274,12 @@ def _nearest(path: str, groups: Sequence[_Group], taken: Collection[int] = ()) -
         no value is left.
     """
     for end in _ends(path):
-        found = [group.numbers[end] for group in groups if end in group.numbers]
-        for numbers in found:
+        queues = [group.numbers[end] for group in groups if end in group.numbers]
+        for numbers in queues:
             while numbers and numbers[0] in taken:
                 numbers.popleft()
-        if any(found):
-            return len(end), min(numbers[0] for numbers in found if numbers)
+        if any(queues):
+            return len(end), min(numbers[0] for numbers in queues if numbers)
     return None
 
 
@@ -306,10 +306,14 @@ def _fits(argument: ProgramValue, output: ProgramValue) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _are_equivalent(one: ShardingDescription | None, other: ShardingDescription | None) -> bool:
+def _are_equivalent(sharding: ShardingDescription | None, other: ShardingDescription | None) -> bool:
     """Return whether two shardings are equivalent, as far as known. Thousands of values have few of them."""
-    known = [each for each in (one, other) if each is not None and each.spec is not None]
-    if len({each.mesh for each in known}) > 1:
+    known = [
+        description
+        for description in (sharding, other)
+        if description is not None and description.spec is not None
+    ]
+    if len({description.mesh for description in known}) > 1:
         # Axes of the same names and sizes may lie over other devices.
         return False
-    return same_sharding(one, other) is not False
+    return same_sharding(sharding, other) is not False

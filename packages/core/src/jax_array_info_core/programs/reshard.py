@@ -145,9 +145,9 @@ def _targets(source: PlacedLeaves, target: Any) -> tuple[Sequence[Entry], int]:
         return specs.entries, len(specs.shorter)
     leaves = placed_leaves(target).leaves
     paths = matched_paths([leaf.row for leaf in leaves], rows)
-    found = dict(zip(paths, leaves, strict=True))
-    targets = [found.get(row.path) for row in rows]
-    if rows and found and not any(targets):
+    by_path = dict(zip(paths, leaves, strict=True))
+    targets = [by_path.get(row.path) for row in rows]
+    if rows and by_path and not any(targets):
         raise SpecError(
             [
                 f"the target has none of the paths of the tree: it has {paths[0]!r}, not {rows[0].path!r}. "
@@ -181,7 +181,7 @@ def _resolved(
     Raises:
         SpecError: If a target does not fit its leaf.
     """
-    found: list[tuple[TreeRow, Place | None, Place | None]] = []
+    resolved: list[tuple[TreeRow, Place | None, Place | None]] = []
     problems: list[tuple[str, str]] = []
     only_mesh = _only_mesh(source, places)
     for leaf, entry in zip(source.leaves, targets, strict=True):
@@ -191,10 +191,10 @@ def _resolved(
                 after = _target_place(leaf.row, entry, before, only_mesh, places)
             except LayoutError as error:
                 problems += [(leaf.row.path, text) for text in getattr(error, "problems", [str(error)])]
-        found.append((leaf.row, before, after))
+        resolved.append((leaf.row, before, after))
     if problems:
         raise spec_error(problems)
-    return found
+    return resolved
 
 
 def _target_place(
@@ -297,15 +297,15 @@ def placed_leaves(tree: Any) -> PlacedLeaves:
     meshes = [None if row.mesh is None else report.meshes[row.mesh] for row in report.rows]
     if type(tree) is TreeReport:
         return PlacedLeaves(list(map(PlacedLeaf, report.rows, meshes)), name=report.name)
-    found = tree_leaves(tree)
+    flattened = tree_leaves(tree)
     leaves = []
-    for row, mesh, leaf in zip(report.rows, meshes, found.leaves, strict=True):
+    for row, mesh, leaf in zip(report.rows, meshes, flattened.leaves, strict=True):
         if type(leaf.value) is ArrayFacts:
             leaves.append(PlacedLeaf(row, mesh, facts=leaf.value))
         else:
             sharding = attribute(leaf.value, "sharding")
             leaves.append(PlacedLeaf(row, mesh, sharding if is_sharding(sharding) else None))
-    return PlacedLeaves(leaves, found.side_paths)
+    return PlacedLeaves(leaves, flattened.side_paths)
 
 
 class Places:
@@ -375,10 +375,10 @@ class Places:
         mesh = sharding.mesh
         if id(mesh) not in self._meshes:
             axes, ids, _, _ = mesh_placement(mesh)
-            found = PlacedMesh(axes, None, None)
+            placed = PlacedMesh(axes, None, None)
             if ids is not None and not self.are_positions:
-                found = PlacedMesh(axes, ids, device_processes(sharding))
-            self._meshes[id(mesh)] = mesh, found  # kept, so that its id stays its own
+                placed = PlacedMesh(axes, ids, device_processes(sharding))
+            self._meshes[id(mesh)] = mesh, placed  # kept, so that its id stays its own
         return self._meshes[id(mesh)][1]
 
     def _of_row(self, row: TreeRow, mesh: TreeMesh | None, memory_kind: str | None) -> Place | None:
@@ -398,12 +398,12 @@ class Places:
 
 def _of_facts(facts: ArrayFacts, memory_kind: str | None) -> Place | None:
     """Return the place of an array-like leaf, such as a Ref."""
-    found = facts.known.sharding
-    layout = found.layout
+    known = facts.known.sharding
+    layout = known.layout
     if layout is None:
-        return Place(None) if found.description is None else None
-    processes = layout.processes or ((process_index(), found.devices.ids),)
-    spec = found.description.spec if found.description else None
+        return Place(None) if known.description is None else None
+    processes = layout.processes or ((process_index(), known.devices.ids),)
+    spec = known.description.spec if known.description else None
     return Place(layout, spec, memory_kind, processes)
 
 
@@ -448,14 +448,14 @@ class ReceivedBytes:
         if moved is None:
             shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
             bits = row.bits or 0
-            each = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
+            received = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
             foreign: int | None = None
             if after.processes is not None and have is None:
                 foreign = 0  # the data come from the host
             elif after.processes is not None and before.processes is not None and have is not None:
                 owners = self._owners_of(before.processes, have), self._owners_of(after.processes, want)
                 foreign = _sum(_nbytes(missing_in_process(shape, have, want, *owners), bits))
-            moved = self._moved[key] = Moved(int(max(each)), _sum(each), foreign, each)
+            moved = self._moved[key] = Moved(int(max(received)), _sum(received), foreign, received)
         self._bound += moved.device_nbytes
         sums = self._sums.get(id(want), (want, np.zeros(len(want.ids), np.int64)))[1]
         if self._bound >= _INT64_SUM:
@@ -495,6 +495,6 @@ def _nbytes(elements: NDArray[Any], bits: int) -> NDArray[Any]:
     return -(-elements * bits // 8)
 
 
-def _sum(each: NDArray[Any]) -> int:
-    is_small = int(max(each)) * len(each) < _INT64_SUM
-    return int(each.sum()) if is_small else sum(each.tolist())
+def _sum(received: NDArray[Any]) -> int:
+    is_small = int(max(received)) * len(received) < _INT64_SUM
+    return int(received.sum()) if is_small else sum(received.tolist())

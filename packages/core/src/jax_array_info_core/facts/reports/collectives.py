@@ -125,15 +125,20 @@ class Collective(ArrayType):
     @property
     def is_in_loop(self) -> bool:
         """Whether it runs once or more in each iteration of a loop of unknown length."""
-        return any(one.side is None for one in self.within)
+        return any(flow.side is None for flow in self.within)
 
 
 def costs_of(collectives: Iterable[Collective]) -> list[Cost]:
     """Return the bytes of collectives, with the loops and sides that they run in; without unknown ones."""
     return [
-        Cost(one.within, nbytes, one.depends_on_data or (one.times is None and not one.within), one.count)
-        for one in collectives
-        if (nbytes := one.nbytes_within) is not None
+        Cost(
+            collective.within,
+            nbytes,
+            collective.depends_on_data or (collective.times is None and not collective.within),
+            collective.count,
+        )
+        for collective in collectives
+        if (nbytes := collective.nbytes_within) is not None
     ]
 
 
@@ -143,7 +148,7 @@ def most_nbytes(collectives: Iterable[Collective]) -> int | None:
     Each conditional counts its larger side. None if it is not known where one of them runs.
     """
     rows = tuple(collectives)
-    return None if any(one.nbytes_within is None for one in rows) else sums_of(costs_of(rows))[0].most
+    return None if any(row.nbytes_within is None for row in rows) else sums_of(costs_of(rows))[0].most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +231,7 @@ def sent_outside_words(sent: SentBytes | SentOverLink | SentTotals, bound: int |
         sent: The bytes.
         bound: Most bytes, to be added where some are unknown.
     """
-    unknown = sent.unknown_count - sum(one.operation_count * one.count for one in sent.per_iteration)
+    unknown = sent.unknown_count - sum(figure.operation_count * figure.count for figure in sent.per_iteration)
     known = format_bytes(sent.nbytes) if sent.nbytes or unknown <= 0 else ""
     most = f", at most {format_bytes(bound)}" if unknown > 0 and bound is not None else ""
     return " + ".join(filter(None, (known, "?" * (unknown > 0)))) + most
@@ -282,11 +287,11 @@ class SentTotals:
 
         Empty where they tell nothing: all are sent inside one host, or over one kind of fast link.
         """
-        found = [one for one in self.by_link if one.nbytes or one.unknown_count]
-        has_times = any(one.least_seconds is not None for one in found)
-        if not has_times and len(found) < 2 and not any(one.link in SLOW_LINKS for one in found):
+        links = [link for link in self.by_link if link.nbytes or link.unknown_count]
+        has_times = any(link.least_seconds is not None for link in links)
+        if not has_times and len(links) < 2 and not any(link.link in SLOW_LINKS for link in links):
             return ""
-        return f"{', '.join(one.words for one in found)} per call" if found else ""
+        return f"{', '.join(link.words for link in links)} per call" if links else ""
 
 
 _PART = re.compile(r"(?P<axis>.+):\([0-9]+\)(?P<size>[0-9]+)")
@@ -328,39 +333,44 @@ def because_words(collective: Collective) -> str:
     A sum is ``'k' is summed in ik,kj->ij``, a maximum ``'i' is reduced in reduce_max ij,->j``. Other mesh
     axes than those of the collective follow, and of several lines each.
     """
-    places = {None if one.origin is None else one.origin.place for one in collective.because}
+    places = {None if reason.origin is None else reason.origin.place for reason in collective.because}
     words = (
-        _because_words(one, collective.axes or ())
-        + (f" of {one.origin.place}" if len(places) > 1 and one.origin and one.kind != "constraint" else "")
-        for one in collective.because
+        _because_words(reason, collective.axes or ())
+        + (
+            f" of {reason.origin.place}"
+            if len(places) > 1 and reason.origin and reason.kind != "constraint"
+            else ""
+        )
+        for reason in collective.because
     )
     return "; ".join(dict.fromkeys(words))
 
 
-def _because_words(one: Because, axes: Sequence[str]) -> str:
-    over = "" if set(one.mesh_axes) == set(axes) else f" {over_words(one.mesh_axes)}"
-    if one.kind == "constraint":
-        of = "the requested output" if one.op == "return" else "the constraint"
-        at = f" of {one.origin.place}" if one.origin and one.op != "return" else ""
-        return f"{of}{at} is not sharded over {axes_words(one.mesh_axes)}"
-    if one.kind == "sum":
-        summed = [*dict.fromkeys(f"'{each.letter}'" for each in one.operands)]
-        is_sum = one.op == "reduce_sum" or not one.op.startswith(("reduce", "arg"))
+def _because_words(reason: Because, axes: Sequence[str]) -> str:
+    over = "" if set(reason.mesh_axes) == set(axes) else f" {over_words(reason.mesh_axes)}"
+    if reason.kind == "constraint":
+        subject = "the requested output" if reason.op == "return" else "the constraint"
+        at = f" of {reason.origin.place}" if reason.origin and reason.op != "return" else ""
+        return f"{subject}{at} is not sharded over {axes_words(reason.mesh_axes)}"
+    if reason.kind == "sum":
+        summed = [*dict.fromkeys(f"'{operand.letter}'" for operand in reason.operands)]
+        is_sum = reason.op == "reduce_sum" or not reason.op.startswith(("reduce", "arg"))
         verb = f"{'are' if len(summed) > 1 else 'is'} {'summed' if is_sum else 'reduced'}"
         what = f"{' and '.join(summed) or 'a dimension'} {verb}"
     else:
         asking = (
-            (each.axis_origin.mesh_axis, f"'{each.letter}'{_source_words(each)}") for each in one.operands
+            (operand.axis_origin.mesh_axis, f"'{operand.letter}'{_source_words(operand)}")
+            for operand in reason.operands
         )
         letters = " and ".join(words for _, words in dict.fromkeys(asking))
-        is_whole = len(one.mesh_axes) == 1 == len({each.letter for each in one.operands})
+        is_whole = len(reason.mesh_axes) == 1 == len({operand.letter for operand in reason.operands})
         what = f"{letters} {'is needed whole' if is_whole else 'clash'}"
-    op = "" if one.op == "dot_general" else f"{one.op} "  # that of an einsum
-    return f"{what}{over} in {op}{one.rule}"
+    op = "" if reason.op == "dot_general" else f"{reason.op} "  # that of an einsum
+    return f"{what}{over} in {op}{reason.rule}"
 
 
 def _source_words(operand: ConflictOperand) -> str:
     """Return where an operand has its mesh axis from, if known: an argument, or the line of a constraint."""
-    of = operand.axis_origin
-    words = of.path or (operand.name if of.origin is None else f"{of.kind} {of.origin.place}")
+    axis = operand.axis_origin
+    words = axis.path or (operand.name if axis.origin is None else f"{axis.kind} {axis.origin.place}")
     return f" ({words})" if words else ""

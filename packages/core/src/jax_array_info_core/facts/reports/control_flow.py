@@ -139,18 +139,18 @@ def sums_of(costs: Iterable[Cost]) -> list[Sum]:
     """
     by_loop: dict[tuple[tuple[int, int], ...], tuple[tuple[ControlFlow, ...], list[Cost]]] = {(): ((), [])}
     for cost in costs:
-        last = max((place for place, one in enumerate(cost.within) if one.side is None), default=-1)
+        last = max((place for place, flow in enumerate(cost.within) if flow.side is None), default=-1)
         around = cost.within[: last + 1]
-        key = tuple((one.number, one.side or 0) for one in around)
-        _, inside = by_loop.setdefault(key, (tuple(one for one in around if one.side is None), []))
+        key = tuple((flow.number, flow.side or 0) for flow in around)
+        _, inside = by_loop.setdefault(key, (tuple(flow for flow in around if flow.side is None), []))
         inside.append(cost._replace(within=cost.within[last + 1 :]))
     return [
         Sum(
             loops,
-            sum(one.amount for one in inside if not (one.within or one.is_bound)),
+            sum(inner.amount for inner in inside if not (inner.within or inner.is_bound)),
             _most(inside),
-            any(one.within or one.is_bound for one in inside),
-            sum(one.operations for one in inside),
+            any(inner.within or inner.is_bound for inner in inside),
+            sum(inner.operations for inner in inside),
         )
         for _, (loops, inside) in sorted(by_loop.items())
     ]
@@ -162,9 +162,9 @@ def _most(costs: Iterable[Cost]) -> int:
     sides: dict[int, dict[int | None, list[Cost]]] = {}
     for cost in costs:
         if cost.within:
-            first, *rest = cost.within
+            first, *deeper = cost.within
             inside = sides.setdefault(first.number, {}).setdefault(first.side, [])
-            inside.append(cost._replace(within=rest))
+            inside.append(cost._replace(within=deeper))
         else:
             total += cost.amount
     return total + sum(max(map(_most, of_one.values())) for of_one in sides.values())
@@ -174,16 +174,16 @@ def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tup
     """Return the sums of loops of unknown length as figures, equal ones of a line as one."""
     figures = Counter(
         PerIteration(
-            origin=one.loops[-1].origin,
-            outer=one.loops[:-1],
-            is_bound=one.is_bound,
-            operation_count=one.operations,
-            nbytes=one.most if unit == "nbytes" else None,
-            flops=one.most if unit == "flops" else None,
+            origin=row.loops[-1].origin,
+            outer=row.loops[:-1],
+            is_bound=row.is_bound,
+            operation_count=row.operations,
+            nbytes=row.most if unit == "nbytes" else None,
+            flops=row.most if unit == "flops" else None,
         )
-        for one in loops
+        for row in loops
     )
-    return tuple(replace(one, count=count) for one, count in figures.items())
+    return tuple(replace(row, count=count) for row, count in figures.items())
 
 
 _MOST_LOOPS = 4
@@ -205,18 +205,22 @@ def per_iteration_words(figures: Sequence[PerIteration], *, has_loops: bool = Tr
         return
     words: list[str] = []
     before: tuple[Origin | None, ...] | None = None
-    for one in figures[:_MOST_LOOPS]:
-        outer = tuple(loop.origin for loop in one.outer)
-        amount = grouped(one.flops or 0) if one.nbytes is None else format_bytes(one.nbytes)
-        text = f"{'at most ' if one.is_bound else ''}{amount} per iteration"
+    for figure in figures[:_MOST_LOOPS]:
+        outer = tuple(loop.origin for loop in figure.outer)
+        amount = grouped(figure.flops or 0) if figure.nbytes is None else format_bytes(figure.nbytes)
+        text = f"{'at most ' if figure.is_bound else ''}{amount} per iteration"
         if has_loops:
-            loop = ControlFlow(kind="while_loop", origin=one.origin).words
-            text += f" of {loop}" if one.count == 1 else f" of each of {one.count} {loop.removeprefix('a ')}"
+            loop = ControlFlow(kind="while_loop", origin=figure.origin).words
+            text += (
+                f" of {loop}"
+                if figure.count == 1
+                else f" of each of {figure.count} {loop.removeprefix('a ')}"
+            )
         if outer and before == outer:
             words[-1] += f" and {text} in it"
         else:
-            words.append(text + (f" in {one.outer[-1].words}" if outer else ""))
-        before = (*outer, one.origin)
+            words.append(text + (f" in {figure.outer[-1].words}" if outer else ""))
+        before = (*outer, figure.origin)
     yield from words
     if len(figures) > _MOST_LOOPS:
         yield f"? in {len(figures) - _MOST_LOOPS} more loops"

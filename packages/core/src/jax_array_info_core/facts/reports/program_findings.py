@@ -81,7 +81,7 @@ def constrained(
     if constraints:
         yield Finding(
             kind=kind,
-            problem=problem.format(counted(sum(one.count for one in constraints), *nouns)),
+            problem=problem.format(counted(sum(constraint.count for constraint in constraints), *nouns)),
             remedy=remedy,
             leaves=tuple(map(_constraint, constraints)),
         )
@@ -99,16 +99,16 @@ def changed(moved: Sequence[ProgramValue], arguments: Iterable[ProgramValue]) ->
         remedy="Set out_shardings to the shardings of the arguments, or pass the arguments as they return.",
         leaves=tuple(
             FindingLeaf(
-                path=one.replaces or "",
-                shape=one.shape,
-                dtype=one.dtype,
-                nbytes=one.nbytes,
+                path=value.replaces or "",
+                shape=value.shape,
+                dtype=value.dtype,
+                nbytes=value.nbytes,
                 change=(
-                    f"passed as {given.get(one.replaces or '') or 'unknown'}, "
-                    f"returned as {one.got or 'unknown'}"
+                    f"passed as {given.get(value.replaces or '') or 'unknown'}, "
+                    f"returned as {value.got or 'unknown'}"
                 ),
             )
-            for one in moved
+            for value in moved
         ),
     )
 
@@ -118,14 +118,16 @@ def shared(donations: Sequence[Donation]) -> Iterator[Finding]:
     if donations:
         arguments = counted(len(donations), "donated argument", "donated arguments")
         verb = "shares" if len(donations) == 1 else "share"
-        leaves = [(one, f"shares its buffer with {', '.join(one.shares_with)}") for one in donations]
+        leaves = [
+            (donation, f"shares its buffer with {', '.join(donation.shares_with)}") for donation in donations
+        ]
         yield Finding(
             kind="shared donation",
             problem=f"A call fails: {arguments} {verb} a buffer with another argument.",
             remedy="Pass jax.numpy.copy of all but one of the arguments that share it.",
             leaves=most_first(
-                FindingLeaf(path=one.path, shape=(), dtype="", nbytes=one.nbytes, remedy=reason)
-                for one, reason in leaves
+                FindingLeaf(path=donation.path, shape=(), dtype="", nbytes=donation.nbytes, remedy=reason)
+                for donation, reason in leaves
             ),
         )
 
@@ -133,7 +135,7 @@ def shared(donations: Sequence[Donation]) -> Iterator[Finding]:
 def unused(donations: Sequence[Donation]) -> Iterator[Finding]:
     """Yield the finding on donated arguments whose memory is not reused, if there are any."""
     if donations:
-        nbytes = sum(one.nbytes for one in donations)
+        nbytes = sum(donation.nbytes for donation in donations)
         arguments, it = counted(len(donations), "argument", "arguments"), _them(donations)
         yield Finding(
             kind="unused donation",
@@ -142,13 +144,13 @@ def unused(donations: Sequence[Donation]) -> Iterator[Finding]:
             nbytes=nbytes,
             leaves=most_first(
                 FindingLeaf(
-                    path=one.path,
+                    path=donation.path,
                     shape=(),
                     dtype="",
-                    nbytes=one.nbytes,
-                    remedy=one.reason or "not reused, for an unknown reason",
+                    nbytes=donation.nbytes,
+                    remedy=donation.reason or "not reused, for an unknown reason",
                 )
-                for one in donations
+                for donation in donations
             ),
         )
 
@@ -157,8 +159,8 @@ def missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
     """Yield the finding on arguments whose memory outputs could reuse, if there are any."""
     if not donatable:
         return
-    nbytes = sum(one.nbytes for one in donatable)
-    by_argument = by_key((one.path.partition("/")[0], one) for one in donatable)
+    nbytes = sum(donation.nbytes for donation in donatable)
+    by_argument = by_key((donation.path.partition("/")[0], donation) for donation in donatable)
     yield Finding(
         kind="missing donation",
         problem=f"Outputs could reuse {format_bytes(nbytes)} per device of arguments that are not donated.",
@@ -169,7 +171,7 @@ def missing(donatable: Sequence[Donation]) -> Iterator[Finding]:
                 path=path,
                 shape=(),
                 dtype="",
-                nbytes=sum(one.nbytes for one in ones),
+                nbytes=sum(donation.nbytes for donation in ones),
                 type_name=counted(len(ones), "leaf", "leaves"),
             )
             for path, ones in by_argument.items()
@@ -191,15 +193,15 @@ def _leaf(value: ProgramValue, reason: str) -> FindingLeaf:
     )
 
 
-def _constraint(one: Constraint) -> FindingLeaf:
+def _constraint(constraint: Constraint) -> FindingLeaf:
     return FindingLeaf(
         path="",
-        shape=one.shape,
-        dtype=one.dtype,
-        change=f"requested {one.asked}",
-        remedy=one.reason or "",
-        origin=one.origin,
-        count=one.count,
+        shape=constraint.shape,
+        dtype=constraint.dtype,
+        change=f"requested {constraint.asked}",
+        remedy=constraint.reason or "",
+        origin=constraint.origin,
+        count=constraint.count,
     )
 
 
