@@ -48,11 +48,11 @@ def constraints_of(jaxpr: Any, module: Module | None, lines: UserLines) -> tuple
     places = [_places(constraint, lines) for constraint in constraints]
     names = [{name for name, _ in constraint.operations} for constraint in constraints]
     shapes = _shapes(module, set().union(*places, *names))
-    found = Counter(
+    counts = Counter(
         _constraint(constraint, _near(shapes, near) or _near(shapes, name), lines)
         for constraint, near, name in zip(constraints, places, names, strict=True)
     )
-    return tuple(replace(constraint, count=count) for constraint, count in found.items())
+    return tuple(replace(constraint, count=count) for constraint, count in counts.items())
 
 
 def with_padding(
@@ -73,10 +73,10 @@ def _near(shapes: Mapping[_Place, set[_Shape]], places: Iterable[_Place]) -> set
     return {shape for place in places for shape in shapes.get(place, ())}
 
 
-def _places(found: JaxprConstraint, lines: UserLines) -> set[_Place]:
+def _places(constraint: JaxprConstraint, lines: UserLines) -> set[_Place]:
     """Return the lines in which the compiled program can have the value of a constraint."""
-    places: set[_Place] = {None} if found.is_boundary else set()
-    for _, traceback in found.operations:
+    places: set[_Place] = {None} if constraint.is_boundary else set()
+    for _, traceback in constraint.operations:
         stack = () if traceback is None else traceback_lines(traceback)
         # JAX records the innermost frame outside JAX, and skips some of the standard library.
         for least in (Owner.MACHINERY, Owner.LIBRARY):
@@ -87,20 +87,20 @@ def _places(found: JaxprConstraint, lines: UserLines) -> set[_Place]:
 
 def _shapes(module: Module | None, places: set[_Place]) -> dict[_Place, set[_Shape]]:
     """Return the shapes of the results and operands of the instructions of each place, on one device."""
-    found: dict[_Place, set[_Shape]] = {}
+    shapes: dict[_Place, set[_Shape]] = {}
     for computation in () if module is None else module.computations.values():
         is_entry = module is not None and computation.name == module.entry
         for instruction in computation.instructions:
-            own: list[_Place] = [(instruction.op_name or "").rpartition("/")[2]]
-            own += [(frame.file, frame.line) for frame in instruction.frames[:1]]
+            own_places: list[_Place] = [(instruction.op_name or "").rpartition("/")[2]]
+            own_places += [(frame.file, frame.line) for frame in instruction.frames[:1]]
             if is_entry and (instruction.opcode == "parameter" or instruction is computation.root):
-                own.append(None)
-            for place in places.intersection(own):
+                own_places.append(None)
+            for place in places.intersection(own_places):
                 values = (instruction, *(computation.by_name[operand] for operand in instruction.operands))
-                found.setdefault(place, set()).update(
+                shapes.setdefault(place, set()).update(
                     shape.dims for value in values for shape in value.shapes
                 )
-    return found
+    return shapes
 
 
 def _shows(shapes: set[_Shape], shard: _Shape, shape: _Shape) -> bool:
@@ -131,28 +131,30 @@ def _can_merge(axes: Sequence[int], merged: Sequence[int]) -> bool:
         return not axes
     for size in range(1, len(axes) + 1):
         for chosen in itertools.combinations(range(len(axes)), size):
-            rest = [axis for number, axis in enumerate(axes) if number not in chosen]
-            if math.prod(axes[number] for number in chosen) == merged[0] and _can_merge(rest, merged[1:]):
+            remaining = [axis for number, axis in enumerate(axes) if number not in chosen]
+            if math.prod(axes[number] for number in chosen) == merged[0] and _can_merge(
+                remaining, merged[1:]
+            ):
                 return True
     return False
 
 
-def _constraint(found: JaxprConstraint, shapes: set[_Shape], lines: UserLines) -> Constraint:
+def _constraint(constraint: JaxprConstraint, shapes: set[_Shape], lines: UserLines) -> Constraint:
     """Return a constraint, with the sharding that it got if the compiled program shows it."""
-    asked = describe_sharding(found.sharding, len(found.shape))
-    if asked.spec is not None and found.unconstrained:
-        open_axes = tuple(sorted({*asked.spec.unconstrained, *found.unconstrained}))
+    asked = describe_sharding(constraint.sharding, len(constraint.shape))
+    if asked.spec is not None and constraint.unconstrained:
+        open_axes = tuple(sorted({*asked.spec.unconstrained, *constraint.unconstrained}))
         asked = replace(asked, spec=replace(asked.spec, unconstrained=open_axes))
     is_open = asked.spec is not None and bool(asked.spec.unconstrained)
-    shard = None if is_open else shard_shape(found.shape, found.sharding)
-    is_found = shard is not None and _shows(shapes, shard, found.shape)
-    stack = () if found.traceback is None else traceback_lines(found.traceback)
+    shard = None if is_open else shard_shape(constraint.shape, constraint.sharding)
+    is_found = shard is not None and _shows(shapes, shard, constraint.shape)
+    stack = () if constraint.traceback is None else traceback_lines(constraint.traceback)
     return Constraint(
-        shape=found.shape,
-        dtype=dtype_name(found.dtype),
+        shape=constraint.shape,
+        dtype=dtype_name(constraint.dtype),
         asked=asked,
         got=asked if is_found else None,
-        reason=_reason(asked, found.shape, shard, is_open=is_open, is_found=is_found),
+        reason=_reason(asked, constraint.shape, shard, is_open=is_open, is_found=is_found),
         origin=lines.origin(stack),
     )
 
@@ -169,7 +171,7 @@ def _reason(
         () if asked.spec is None or asked.mesh is None else uneven_axes(shape, asked.mesh.shape, asked.spec)
     )
     if uneven:
-        pads = " and ".join(f"axis {one.axis} to {one.padded}" for one in uneven)
+        pads = " and ".join(f"axis {axis.axis} to {axis.padded}" for axis in uneven)
         verb = "pads" if is_found else "would pad"
         parts.append(f"inside the program, XLA {verb} {pads}: {' '.join(map(str, uneven))}")
     return "; ".join(parts) or None

@@ -110,24 +110,24 @@ class CompilationsReport(Displayed):
     @property
     def function_count(self) -> int:
         """Number of the functions that were compiled."""
-        return len({_function(one) for one in self.compilations})
+        return len({_function(compilation) for compilation in self.compilations})
 
     @property
     def recompilations(self) -> tuple[Compilation, ...]:
         """All but the first compilation of each function, and that too if it had a program before."""
         seen: set[object] = set()
-        found = []
-        for one in self.compilations:
-            if one.was_compiled_before or _function(one) in seen:
-                found.append(one)
-            seen.add(_function(one))
-        return tuple(found)
+        repeated = []
+        for compilation in self.compilations:
+            if compilation.was_compiled_before or _function(compilation) in seen:
+                repeated.append(compilation)
+            seen.add(_function(compilation))
+        return tuple(repeated)
 
     @property
     def seconds(self) -> float:
         """Duration of the compilations of the watched functions."""
-        return sum(one.seconds for one in self.compilations)
+        return sum(compilation.seconds for compilation in self.compilations)
 
 
-def _function(one: Compilation) -> object:
-    return one.function, one.definition
+def _function(compilation: Compilation) -> object:
+    return compilation.function, compilation.definition

@@ -121,8 +121,8 @@ class FindingLeaf(Leaf):
         return self.path or ("(root)" if self.origin is None else str(self.origin))
 
     def __str__(self) -> str:
-        each = "" if self.count == 1 else " each"
-        size = () if self.nbytes is None else (f"{format_bytes(self.nbytes)}{each}",)
+        suffix = "" if self.count == 1 else " each"
+        size = () if self.nbytes is None else (f"{format_bytes(self.nbytes)}{suffix}",)
         remedy = f": {self.remedy}" if self.remedy else ""
         remedy += "" if self.nbytes_after is None else f": {format_bytes(self.nbytes_after)}"
         times = "" if self.count == 1 else f" ×{self.count}"
@@ -209,22 +209,26 @@ def reported(
     """
     order = get_args(Severity)
     kept = (
-        one
-        for one in findings
-        if one is not None
-        and one.code not in ignored_codes
-        and not (limits is not None and limits.accept(one.kind, one.nbytes))
+        finding
+        for finding in findings
+        if finding is not None
+        and finding.code not in ignored_codes
+        and not (limits is not None and limits.accept(finding.kind, finding.nbytes))
     )
-    return tuple(sorted(kept, key=lambda one: order.index(one.severity)))
+    return tuple(sorted(kept, key=lambda finding: order.index(finding.severity)))
 
 
 def accepted_words(
     findings: Iterable[Finding], ignored_codes: Collection[str], limits: Limits
 ) -> Iterator[str]:
     """Yield what the findings of a report pass over: costs that are accepted, and ignored codes."""
-    for one in findings:
-        if one.nbytes and one.code not in ignored_codes and limits.accept(one.kind, one.nbytes):
-            yield limits.words(one.kind, one.nbytes)
+    for finding in findings:
+        if (
+            finding.nbytes
+            and finding.code not in ignored_codes
+            and limits.accept(finding.kind, finding.nbytes)
+        ):
+            yield limits.words(finding.kind, finding.nbytes)
     if ignored_codes:
         yield f"ignored codes: {', '.join(ignored_codes)}"
 

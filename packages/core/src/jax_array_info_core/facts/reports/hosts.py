@@ -95,7 +95,9 @@ class HostSummary:
     @property
     def peak_nbytes(self) -> int | None:
         """Largest peak of the devices; None if it is not known."""
-        return max((one.peak_bytes_in_use for one in self.devices if one.peak_bytes_in_use), default=None)
+        return max(
+            (device.peak_bytes_in_use for device in self.devices if device.peak_bytes_in_use), default=None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,11 +227,11 @@ class HostsReport(Displayed):
     @property
     def bytes_words(self) -> str:
         """Meaning of the bytes of a process, in words."""
-        of = self.hosts[0].of if self.hosts else None
-        if of == "DevicesReport":
-            is_in_use = any(one.bytes_in_use is not None for host in self.hosts for one in host.devices)
+        kind = self.hosts[0].of if self.hosts else None
+        if kind == "DevicesReport":
+            is_in_use = any(device.bytes_in_use is not None for host in self.hosts for device in host.devices)
             return "in use" if is_in_use else "in live arrays"
-        return "of the tree per device" if of == "TreeReport" else "of live arrays"
+        return "of the tree per device" if kind == "TreeReport" else "of live arrays"
 
     @property
     def ranked(self) -> tuple[HostSummary, ...]:
@@ -271,7 +273,7 @@ class HostsReport(Displayed):
     def _different(self) -> str:
         if not self.differences:
             return ""
-        who = processes_words([one.process for one in self.differences])
+        who = processes_words([row.process for row in self.differences])
         if len(self.differences) > 1:
             return f"{who} differ in their arrays"
         words = self.differences[0].words

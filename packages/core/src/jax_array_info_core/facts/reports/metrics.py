@@ -45,11 +45,11 @@ class Metric:
 
     def of(self, report: Any) -> Iterator[tuple[str, _Figure]]:
         """Yield each name with its figure."""
-        found = self.figure(report)
-        if found is None or isinstance(found, int | float):
-            yield self.name, found
+        figures = self.figure(report)
+        if figures is None or isinstance(figures, int | float):
+            yield self.name, figures
             return
-        for device, figure in found:
+        for device, figure in figures:
             yield self.name.replace(_DEVICE, str(device)), figure
 
 
@@ -89,8 +89,8 @@ def _of_statistics(field: str) -> Callable[[TreeReport], _Figure]:
 
 
 def _bytes_in_use(report: TimelineReport) -> _Figure:
-    of_process = (one for one in report.processes if one.process == report.process)
-    devices = (device for one in of_process for device in one.devices)
+    of_process = (process for process in report.processes if process.process == report.process)
+    devices = (device for process in of_process for device in process.devices)
     return next((device.bytes_in_use for device in devices if device.id == report.device), None)
 
 
@@ -183,7 +183,7 @@ METRICS = (
             "tree/foreign_bytes",
             "bytes",
             "bytes of array-like leaves that are not in device memory",
-            lambda report: sum(one.nbytes for one in report.elsewhere) - report.numpy_nbytes,
+            lambda report: sum(place.nbytes for place in report.elsewhere) - report.numpy_nbytes,
         ),
         (
             "tree/nan_count",
@@ -255,7 +255,7 @@ METRICS = (
             "program/collective_count",
             "count",
             "number of collectives in the program",
-            _if_compiled(lambda report: sum(one.count for one in report.collectives)),
+            _if_compiled(lambda report: sum(collective.count for collective in report.collectives)),
         ),
         (
             "program/dot_flops",
@@ -307,7 +307,7 @@ METRICS = (
             "hosts/peak_bytes",
             "bytes",
             "most bytes allocated on any device at any time",
-            lambda report: max(filter(None, (one.peak_nbytes for one in report.hosts)), default=None),
+            lambda report: max(filter(None, (host.peak_nbytes for host in report.hosts)), default=None),
         ),
     ),
     *_table(
@@ -329,7 +329,7 @@ METRICS = (
             "bytes per minute",
             "sum of the slopes of the allocation sites that still grow, once there are 30 samples",
             lambda report: (
-                math.fsum(one.nbytes_per_minute for one in report.growth if not one.is_over)
+                math.fsum(trend.nbytes_per_minute for trend in report.growth if not trend.is_over)
                 if report.is_growth_known and report.times
                 else None
             ),
@@ -350,7 +350,7 @@ METRICS = (
             "timeline/running_count",
             "count",
             "number of processes that run",
-            lambda report: sum(one.state == "running" for one in report.processes),
+            lambda report: sum(process.state == "running" for process in report.processes),
         ),
     ),
     *_table(
@@ -375,7 +375,7 @@ METRICS = (
             "growth/growing_count",
             "count",
             "number of allocation sites that still grow",
-            lambda report: sum(one.rose and one.stopped_at is None for one in report.origins),
+            lambda report: sum(origin.rose and origin.stopped_at is None for origin in report.origins),
         ),
     ),
 )

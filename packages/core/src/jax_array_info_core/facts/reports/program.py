@@ -224,9 +224,15 @@ def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[
         report: The program.
         has_loops: Whether to count those whose bytes are known per iteration of a loop.
     """
-    in_loops = 0 if has_loops else sum(one.count for one in report.collectives if one.is_in_loop)
+    in_loops = (
+        0
+        if has_loops
+        else sum(collective.count for collective in report.collectives if collective.is_in_loop)
+    )
     sends = sum(
-        one.count for one in report.collectives if one.depends_on_data and (has_loops or not one.is_in_loop)
+        collective.count
+        for collective in report.collectives
+        if collective.depends_on_data and (has_loops or not collective.is_in_loop)
     )
     if runs := report.sent.unknown_count - in_loops - sends:
         yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
@@ -250,25 +256,25 @@ def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
     """Return all findings about a program."""
     return (
         *refusal(report.out_of_memory),
-        *lost_axes([one for one in report.outputs if one.lost_axes]),
-        *not_as_requested([one for one in (*report.arguments, *report.outputs) if one.differs]),
+        *lost_axes([output for output in report.outputs if output.lost_axes]),
+        *not_as_requested([value for value in (*report.arguments, *report.outputs) if value.differs]),
         *constrained(
-            [one for one in report.constraints or () if one.is_padded],
+            [constraint for constraint in report.constraints or () if constraint.is_padded],
             kind="padded constraint",
             problem="XLA pads the values of {}.",
             nouns=("sharding constraint", "sharding constraints"),
             remedy="Use shapes that the mesh axes divide, or constrain another axis.",
         ),
         *constrained(
-            [one for one in report.constraints or () if one.is_unknown],
+            [constraint for constraint in report.constraints or () if constraint.is_unknown],
             kind="unknown constraint",
             problem="The program does not show whether {} applied.",
             nouns=("sharding constraint is", "sharding constraints are"),
             remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
         ),
         *changed([value for value in report.outputs if value.replaces is not None], report.arguments),
-        *shared([one for one in report.donations if one.shares_with]),
-        *unused([one for one in report.donations if one.is_unused]),
+        *shared([donation for donation in report.donations if donation.shares_with]),
+        *unused([donation for donation in report.donations if donation.is_unused]),
         *missing(report.donatable),
         *full_replication(report.rematerializations, report.mesh),
         *repeated_values(report.repeated),

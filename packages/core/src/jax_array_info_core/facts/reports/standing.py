@@ -34,25 +34,29 @@ def standing_groups(processes: Sequence[TimelineProcess]) -> list[tuple[str, lis
     Empty if none stands, all are heard from, and all that ended raised an exception, or none did. Processes
     that ended before another began are left out.
     """
-    began = max((one.start for one in processes), default=0.0)
-    found = [one for one in processes if one.end >= began]
-    latest = max((one.end for one in found), default=0.0)
-    is_over = all(one.state in _SILENT for one in found)
+    began = max((member.start for member in processes), default=0.0)
+    active = [member for member in processes if member.end >= began]
+    latest = max((member.end for member in active), default=0.0)
+    is_over = all(member.state in _SILENT for member in active)
     groups: dict[tuple[bool, float, int, bool, str], list[TimelineProcess]] = {}
-    for one in found:
-        rank = [*_WORDS].index(_kind(one, latest, is_over))
-        step = math.inf if one.step is None else one.step
-        groups.setdefault((rank > 1, step, rank, one.state == "raised", one.state), []).append(one)
+    for process in active:
+        rank = [*_WORDS].index(_kind(process, latest, is_over))
+        step = math.inf if process.step is None else process.step
+        groups.setdefault((rank > 1, step, rank, process.state == "raised", process.state), []).append(
+            process
+        )
     kinds = [([*_WORDS][key[2]], groups[key]) for key in sorted(groups)]
-    is_early = len({one.state == "raised" for one in found if one.state in _ENDED}) > 1
+    is_early = len({member.state == "raised" for member in active if member.state in _ENDED}) > 1
     if {kind for kind, _ in kinds} <= {"ended", "runs"} and not is_early:
         return []
-    (kind, first), *rest = kinds
+    (kind, first), *later = kinds
     # In one step, the fewest in one place; of several places, one that is no call.
     counts = Counter(map(_place, first))
     least = min(counts, key=lambda place: (counts[place], ", waiting in " in place))
-    few, others = ([one for one in first if (_place(one) == least) is is_few] for is_few in (True, False))
-    return [(kind, few), *([(kind, others)] if others else []), *rest]
+    few, others = (
+        [member for member in first if (_place(member) == least) is is_few] for is_few in (True, False)
+    )
+    return [(kind, few), *([(kind, others)] if others else []), *later]
 
 
 def _kind(process: TimelineProcess, latest: float, is_over: bool) -> str:
@@ -81,24 +85,24 @@ def standing_words(processes: Sequence[TimelineProcess], time_words: Callable[[f
         _clause((_WAITS if number else _WORDS)[kind], group, time_words)
         for number, (kind, group) in enumerate(groups[:_MOST_CLAUSES])
     ]
-    if left := sum(len(group) for _, group in groups[_MOST_CLAUSES:]):
-        clauses.append(counted(left, "more process", "more processes"))
+    if hidden := sum(len(group) for _, group in groups[_MOST_CLAUSES:]):
+        clauses.append(counted(hidden, "more process", "more processes"))
     return "; ".join(clauses)
 
 
 def _clause(form: str, group: Sequence[TimelineProcess], time_words: Callable[[float], str]) -> str:
-    one, stalls = group[0], [each.stall for each in group if each.stall is not None]
-    who = one.name if len(group) == 1 else counted(len(group), "process", "processes")
-    if len(group) > 1 and "{place}" in form and all(each.run_count == 1 for each in group):
-        who = f"processes {format_device_ids([each.process for each in group])}"
+    leader, stalls = group[0], [member.stall for member in group if member.stall is not None]
+    who = leader.name if len(group) == 1 else counted(len(group), "process", "processes")
+    if len(group) > 1 and "{place}" in form and all(member.run_count == 1 for member in group):
+        who = f"processes {format_device_ids([member.process for member in group])}"
     return form.format(
         who=who,
         has="has" if len(group) == 1 else "have",
         waits="waits" if len(group) == 1 else "wait",
-        state=one.state_words,
-        step="no step" if one.step is None else f"step {grouped(one.step)}",
-        until=time_words(max(each.end for each in group)),
-        since=time_words(max((each.since for each in stalls), default=0.0)),
+        state=leader.state_words,
+        step="no step" if leader.step is None else f"step {grouped(leader.step)}",
+        until=time_words(max(member.end for member in group)),
+        since=time_words(max((stall.since for stall in stalls), default=0.0)),
         place=stalls[0].place if stalls else "",
         words=stalls[0].words if stalls else "",
     )
