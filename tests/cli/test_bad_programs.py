@@ -179,7 +179,7 @@ def test_a_function_whose_report_fails_is_not_one_that_does_not_compile(call, mo
         raise NotImplementedError("of the report")
 
     monkeypatch.setattr("jax_array_info_core.programs.program_report.constraints_of", failing)
-    monkeypatch.setattr("jax_array_info_core.programs.propagation.propagation_report.explanation_of", failing)
+    monkeypatch.setattr("jax_array_info_core.programs.propagation.propagation_report.propagated", failing)
     with pytest.raises(NotImplementedError, match="of the report"):
         call(command, "step.py:twice", *MESH, "--arg", "f32[8]@data")
 

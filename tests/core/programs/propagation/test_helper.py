@@ -22,7 +22,7 @@ from tests.core.programs.propagation.helpers import has_ended, worker_of
 bytecode = Path(sys.argv[1]).read_bytes()
 
 def ask():
-    assert helper.ask(bytecode)["meshes"]
+    assert helper.ask(bytecode).meshes
 
 def started():
     return helper._WORKERS[os.getpid()]._helper

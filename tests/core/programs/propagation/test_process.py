@@ -90,7 +90,7 @@ def test_a_crash_for_a_question_is_a_reason_and_the_next_one_starts_another(
     assert (
         str(caught.value) == f"the helper process that ran Shardy ended with {name}, and your program is safe"
     )
-    assert worker.ask(bytecode)["meshes"]
+    assert worker.ask(bytecode).meshes
 
 
 @on_linux
@@ -101,7 +101,7 @@ def test_a_helper_that_is_stopped_is_ended(worker, bytecode):
     with pytest.raises(NoAnswerError, match=r"no answer within 0\.5 s"):
         worker.ask(bytecode, 0.5)
     assert has_ended(passes)
-    assert worker.ask(bytecode)["meshes"]
+    assert worker.ask(bytecode).meshes
 
 
 @pytest.mark.parametrize("damaged", [b"", b"garbage", b"ML\xefR\x01"], ids=["empty", "text", "header"])
@@ -110,7 +110,7 @@ def test_a_damaged_module_is_a_reason(worker, bytecode, damaged):
         worker.ask(damaged)
     with pytest.raises(NoAnswerError):
         worker.ask(bytecode[: len(bytecode) // 2])
-    assert worker.ask(bytecode)["meshes"]
+    assert worker.ask(bytecode).meshes
 
 
 def test_a_process_without_a_python_has_a_reason_with_its_name(monkeypatch, bytecode):

@@ -25,7 +25,7 @@ from jax_array_info_core.programs.advice.code import constraint_code
 from jax_array_info_core.programs.advice.judging import sharding_key
 from jax_array_info_core.programs.advice.search import Base, figures_of
 from jax_array_info_core.programs.propagation.helper import NoAnswerError
-from jax_array_info_core.programs.propagation.propagation_report import explanation_of
+from jax_array_info_core.programs.propagation.propagation_report import propagated
 from jax_array_info_core.reports import ProgramReport
 
 from ..output import Refusal
@@ -316,8 +316,8 @@ class Tries:
             require_shardy()
             lowered = self._lowered(None)
             lines = UserLines()
-            graph, _ = explanation_of(lowered, self._report.arguments, self._report.outputs, lines)
-            for operation in graph.operations:
+            program = propagated(lowered, self._report.arguments, self._report.outputs, lines)
+            for operation in program.graph.operations:
                 for value in operation.results:
                     for frame in operation.place.frames:
                         if value.shape is not None and not lines.is_hidden(frame.file):

@@ -17,14 +17,22 @@ from ..facts.reports.program_values import (
     ProgramValue,
 )
 from ..facts.reports.propagation import AxisOrigin, Because, ConflictOperand
-from ..geometry.layouts.spec import effective_spec, same_spec
+from ..geometry.layouts.spec import Spec, effective_spec, same_spec
 from ..xla.hlo.module import Instruction
 from .collectives import REDUCTIONS
-from .propagation.explanation import MOVING, UPDATE_SLICE, Cause, Causes, Role
-from .propagation.graph import Graph, Key, Operation, Value
+from .propagation.axis_origins import Propagated
+from .propagation.causes import Cause, Role, causes, key_of
+from .propagation.graph import Key, Operation, Value, shard_without
 from .propagation.helper import NoAnswerError
-from .propagation.propagation_report import explanation_of, results_of
+from .propagation.propagation_report import propagated, results_of
+from .propagation.ways import consumers, way_of
 
+_UPDATE_SLICE = "stablehlo.dynamic_update_slice"
+_MOVING = frozenset(
+    f"stablehlo.{name}"
+    for name in ("concatenate", "dynamic_update_slice", "pad", "reduce_window", "reverse", "slice")
+)
+"""Names of operations that may need a collective of their own along a sharded dimension."""
 _MOST = 3
 """Maximum number of outputs that a caveat names."""
 
@@ -56,15 +64,15 @@ class Reasons:
         """What makes reasons unknown or unsure, if there was a collective."""
 
     @cached_property
-    def _propagated(self) -> _Propagated | None:
+    def _needs(self) -> _Needs | None:
         """The program after the propagation."""
         try:
-            graph, causes = explanation_of(self._lowered, self._arguments, self._outputs, self._lines)
+            program = propagated(self._lowered, self._arguments, self._outputs, self._lines)
         except NoAnswerError as error:
             self.caveats = (f"Why collectives are needed is unknown: {error}.",)
             return None
-        self.caveats = _differences(graph, causes, self._outputs)
-        return _Propagated(graph, causes)
+        self.caveats = _differences(program, self._outputs)
+        return _Needs(program)
 
     def of(
         self,
@@ -81,7 +89,7 @@ class Reasons:
             makers: The operations that compute what is moved; of a sum, itself.
             followers: The first operation on each way of the array, which may only pass it on.
         """
-        if self._propagated is None or not collective.axes:
+        if self._needs is None or not collective.axes:
             return ()
         axes = frozenset(name.partition(":")[0] for name in collective.axes)
         moved = _Moved(collective.kind, axes, collective.shape)
@@ -89,10 +97,10 @@ class Reasons:
             {*map(_key, makers), *([] if collective.path is None else [(collective.path, (), 0)])}
         )
         if collective.kind in REDUCTIONS:
-            return self._propagated.reason(moved, "summed", made_by)
+            return self._needs.reason(moved, "summed", made_by)
         behind = frozenset(map(_key, followers)), frozenset(map(_key, users))
-        made = self._propagated.reason(moved, "made", made_by, None, *behind)
-        used = [self._propagated.reason(moved, "used", made_by, _key(user)) for user in users]
+        made = self._needs.reason(moved, "made", made_by, None, *behind)
+        used = [self._needs.reason(moved, "used", made_by, _key(user)) for user in users]
         if not made and not all(used):
             return ()
         reasons = dict.fromkeys((*made, *itertools.chain(*used)))
@@ -113,13 +121,14 @@ class _Moved(NamedTuple):
         return math.prod(self.shape)
 
 
-class _Propagated:
-    """A program after the propagation."""
+class _Needs:
+    """What a program needs collectives for, by the names and lines of its operations."""
 
-    def __init__(self, graph: Graph, causes: Causes) -> None:
-        self._found = causes
+    def __init__(self, program: Propagated) -> None:
+        self._program = program
+        self._graph = graph = program.graph
         self._operations = by_key((operation.place.key, operation) for operation in graph.operations)
-        self._causes = by_key(((cause.role, cause.key), cause) for cause in causes.causes())
+        self._causes = by_key(((cause.role, cause.key), cause) for cause in causes(program))
         # Equal layers have equal collectives.
         self.reason = functools.cache(self._reason)
 
@@ -172,7 +181,7 @@ class _Propagated:
             if user is not None:
                 is_meant = bool(made(other.operands))
             elif role == "summed":
-                shards = (self._found.shard(result, frozenset()) for result in other.results)
+                shards = (self._shard(result, frozenset()) for result in other.results)
                 is_meant = any(sorted(shard) == sorted(moved.shape) for shard in shards)
             else:
                 is_meant = any(self._can_be(moved, result) for result in other.results)
@@ -194,21 +203,24 @@ class _Propagated:
             if cause.operation not in exact or moved.axes == {*cause.because.mesh_axes}
         )
 
+    def _shard(self, value: Value, without: frozenset[str]) -> tuple[int, ...]:
+        return shard_without(self._graph, value.shape or (), value.axes, without)
+
     def _comes_from(self, value: Value, made_by: frozenset[Key], mesh_axes: frozenset[str]) -> bool:
         """Return whether some operations compute a value, and it loses none of some mesh axes on the way.
 
         What loses one on the way, such as a reshape, may need the collective as well.
         """
-        maker, lost = self._found.way(value)
-        return self._found.key(maker) in made_by and lost.isdisjoint(mesh_axes)
+        maker, lost = way_of(self._graph, value)
+        return key_of(self._program, maker) in made_by and lost.isdisjoint(mesh_axes)
 
     def _is_behind(self, cause: Cause, followers: frozenset[Key], users: frozenset[Key]) -> bool:
         """Return whether all that has the array of a collective uses what is made, or returns it."""
-        keys, is_returned = self._found.consumers(cause.after)
+        keys, is_returned = consumers(self._graph, cause.after)
         if not followers:
             return is_returned
         if not followers <= keys:
-            followers, keys = users, self._found.consumers(cause.after, is_passed_on=True)[0]
+            followers, keys = users, consumers(self._graph, cause.after, is_passed_on=True)[0]
         return (
             bool(followers)
             and followers <= keys
@@ -220,7 +232,7 @@ class _Propagated:
         lacking = {moved.axes, frozenset(mesh_axes)}
         if moved.kind != "all-gather":
             lacking.add(frozenset())
-        return any(math.prod(self._found.shard(value, without)) == moved.size for without in lacking)
+        return any(math.prod(self._shard(value, without)) == moved.size for without in lacking)
 
     def _can_be(self, moved: _Moved, value: Value) -> bool:
         """Return whether a collective moves as much as a value has without any of its mesh axes."""
@@ -230,17 +242,17 @@ class _Propagated:
             for count in range(len(names) + 1)
             for combination in itertools.combinations(names, count)
         )
-        return any(math.prod(self._found.shard(value, frozenset(axes))) == moved.size for axes in lacking)
+        return any(math.prod(self._shard(value, frozenset(axes))) == moved.size for axes in lacking)
 
 
 def _moves(operation: Operation) -> bool:
     """Return whether an operation may need a collective of its own along a sharded dimension."""
     whole = [False] * max((len(operand.axes) for operand in operation.operands), default=0)
-    if operation.name == UPDATE_SLICE:
+    if operation.name == _UPDATE_SLICE:
         # Along a dimension that is replaced whole, nothing moves: such as in the stack of a scan.
         shapes = (operation.operands[place].shape or () for place in (0, 1))
         whole = [length == replaced for length, replaced in zip(*shapes, strict=True)]
-    return operation.name in MOVING and any(
+    return operation.name in _MOVING and any(
         names and not is_whole
         for operand in operation.operands
         for names, is_whole in zip(operand.axes, whole, strict=False)
@@ -275,13 +287,13 @@ def _common_operand(operands: tuple[ConflictOperand, ...]) -> ConflictOperand:
     return common if len({operand.name for operand in operands}) == 1 else replace(common, name="")
 
 
-def _differences(graph: Graph, causes: Causes, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
+def _differences(program: Propagated, outputs: Sequence[ProgramValue]) -> tuple[str, ...]:
     """Return a caveat on the outputs that Shardy alone would shard in another way."""
-    texts = []
+    texts, graph = [], program.graph
     for output, value in zip(outputs, results_of(graph, len(outputs)), strict=True):
         if value is None or output.got is None or output.got.spec is None:
             continue
-        spec = causes.spec(value)
+        spec = Spec(value.axes)
         if not same_spec(spec, graph.sizes, output.got.spec, graph.sizes):
             shown = [effective_spec(spec_shown, graph.sizes) for spec_shown in (spec, output.got.spec)]
             texts.append(f"{output.path} {shown[0]} (compiled: {shown[1]})")

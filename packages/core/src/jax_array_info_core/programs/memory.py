@@ -45,9 +45,10 @@ from ..xla.hlo.schedule import schedule_of
 from ..xla.hlo.source import is_nested_derivative, pass_of, scope_of
 from .collectives import merged
 from .compiled import VMEM
-from .propagation.graph import Graph, shard_of
+from .propagation.graph import shard_of
 from .propagation.helper import ask
 from .propagation.propagation_report import results_of
+from .propagation.wire import read_graph
 
 _KEPT = "reduce_precision"
 """Last part of the name of a value that ``jax.checkpoint`` keeps."""
@@ -339,7 +340,7 @@ def _propagated(
         stages.traced, [argument.asked for argument in arguments], asked, values
     )
     lowered = lowered_for_propagation(Stages(traced=traced), structs)[0].lowered
-    graph = Graph(ask(module_bytecode(lowered)))
+    graph = read_graph(ask(module_bytecode(lowered)))
     nbytes_of: dict[int, int | None] = {}
     for (number, count), result in zip(stacked.items(), results_of(graph, len(stacked)), strict=True):
         value = values[number]

@@ -89,15 +89,15 @@ def sharding_key(bytecode: bytes) -> bytes:
         bytecode: The lowered program.
     """
     try:
-        facts = ask(bytecode)
+        answer = ask(bytecode)
     except NoAnswerError:
         return hashlib.sha256(bytecode).digest()
-    known = [*facts["shardings"], None]
-    values = [known[-1 if place is None else place] for _, place, _ in facts["values"]]
+    known = [*answer.shardings, None]
+    values = [known[-1 if row.sharding is None else row.sharding] for row in answer.values]
     rows = [
-        (name, [values[number] for number in operands], [values[number] for number in results])
-        for name, _, operands, results, *_ in facts["operations"]
-        if name != _CONSTRAINT
+        (row.name, [values[number] for number in row.operands], [values[number] for number in row.results])
+        for row in answer.operations
+        if row.name != _CONSTRAINT
     ]
-    returned = [known[-1 if place is None else place] for place in facts["results"]]
-    return hashlib.sha256(json.dumps([rows, values[: facts["arguments"]], returned]).encode()).digest()
+    returned = [known[-1 if place is None else place] for place in answer.results]
+    return hashlib.sha256(json.dumps([rows, values[: answer.arguments], returned]).encode()).digest()

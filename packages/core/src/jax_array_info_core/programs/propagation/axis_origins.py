@@ -4,35 +4,62 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from ...arrays.origins.origins import UserLines
 from ...facts.reports.origin import Origin, SourceLine
 from ...facts.reports.propagation import AxisOrigin, OriginKind
-from .graph import Axes, Graph, Operation, Place, Value
+from .graph import Axes, Graph, Operation, Place, Value, has_axis, remembered
+from .ways import MOST_STEPS
 
 OWN = ("sharding_constraint", "reshard", "mesh_cast")
 """Names of the constraints of the user. With explicit axes, JAX adds others after each operation."""
-_MOST_STEPS = 10_000
 MOST_VIA = 10
 """Number of lines between a value and the origin of a mesh axis."""
+_Visited = set[tuple[Operation, tuple[int, ...], int]]
+"""Operations, factors of a dimension, and the ``id`` of an origin."""
 
 
-_Given = ParamSpec("_Given")
-_Found = TypeVar("_Found")
+class Named(NamedTuple):
+    """An argument or an output of the program."""
+
+    path: str | None = None
+    """Path; None for tokens and hoisted constants."""
+
+    requested: Axes = ()
+    """Mesh axes that the user requested."""
 
 
-def remembered(
-    method: Callable[Concatenate[Any, _Given], _Found],
-) -> functools.cached_property[Callable[_Given, _Found]]:
-    """Return a method that keeps its results in the object: equal layers have equal rules and shardings."""
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A program after the propagation, as the user knows it."""
 
-    def kept(one: Any) -> Any:
-        return functools.cache(functools.partial(method, one))
+    graph: Graph
+    """The program."""
 
-    return functools.cached_property(kept)
+    arguments: Sequence[Named]
+    """Arguments of the program, by their number."""
+
+    outputs: Sequence[Named]
+    """Outputs of the program, by their number."""
+
+    lines: UserLines
+    """The search for the user's line."""
+
+    origins: dict[tuple[Value, str], AxisOrigin] = field(default_factory=dict)
+    """Origins that are known by now, by the value and the mesh axis."""
+
+    fields: dict[Hashable, dict[str, Any]] = field(default_factory=dict)
+    """Fields of the values that are known by now: those of equal ones are one object."""
+
+    results: dict[Any, Any] = field(default_factory=dict)
+    """The functions that keep their results for this program."""
+
+    def path(self, value: Value) -> str | None:
+        """Return the path of an argument; None for other values."""
+        return None if value.argument is None else self.arguments[value.argument].path
 
 
 class Step(NamedTuple):
@@ -48,275 +75,251 @@ class Step(NamedTuple):
     """``before``, and the line of the operation."""
 
 
-class AxisOrigins:
-    """The origins of the mesh axes of a program's values.
+@remembered
+def origins_of(program: Propagated, value: Value) -> tuple[AxisOrigin, ...]:
+    """Return the origin of each mesh axis of a value, with the way. Equal origins are one object."""
+    steps, origins = _steps(program)[0], []
+    for name in (name for names in value.axes for name in names):
+        origin, step = origin_of(program, value, name), steps.get((value, name))
+        if step is not None:
+            is_last = value.definer is not None and step.place is value.definer.place
+            way = step.before if is_last else step.lines
+            origin = _with_way(program, origin, way)
+        origins.append(origin)
+    return tuple(origins)
+
+
+@remembered
+def _with_way(program: Propagated, origin: AxisOrigin, way: tuple[int, ...]) -> AxisOrigin:
+    lines = _steps(program)[1]
+    return replace(origin, via=tuple(lines[number] for number in way))
+
+
+@remembered
+def _steps(program: Propagated) -> tuple[dict[tuple[Value, str], Step], list[SourceLine]]:
+    """Return the last step to each mesh axis of a value on a way from its origin, and lines by number."""
+    numbers: dict[SourceLine, int] = {}
+
+    @functools.cache
+    def with_line(place: Place, before: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the numbers of lines with that of an operation in front, each once."""
+        origin = line_of(program, place)
+        if origin is None:
+            return before
+        line = SourceLine(file=origin.file, line=origin.line, function=origin.function, cell=origin.cell)
+        first = numbers.setdefault(line, len(numbers))
+        return (first, *(number for number in before if number != first))[:MOST_VIA]
+
+    waiting = deque(_at_origins(program))
+    visited: _Visited = set()
+    steps = {start: Step(None, (), ()) for start in waiting}
+    while waiting:
+        value, name = waiting.popleft()
+        origin, before = origin_of(program, value, name), steps[value, name].lines
+        for other, its, place in _neighbors(program.graph, value, name, origin, visited):
+            if (other, its) not in steps and _is_same(origin_of(program, other, its), origin):
+                lines = before if place is None else with_line(place, before)
+                steps[other, its] = Step(place, before, lines)
+                waiting.append((other, its))
+    return steps, [*numbers]
+
+
+def _at_origins(program: Propagated) -> Iterator[tuple[Value, str]]:
+    """Yield the arguments, outputs and constraints that are the origin of one of their own mesh axes."""
+    for value in program.graph.values:
+        for name in (name for names in value.axes for name in names):
+            kind, definer = origin_of(program, value, name).kind, value.definer
+            is_constrained = definer is not None and definer.origin is not None
+            if (
+                (kind == "argument" and value.argument is not None)
+                or (kind == "output" and value.returned is not None)
+                or (kind in ("constraint", "shard_map") and is_constrained)
+            ):
+                yield value, name
+
+
+def _neighbors(
+    graph: Graph, value: Value, name: str, origin: AxisOrigin, visited: _Visited
+) -> Iterator[tuple[Value, str, Place | None]]:
+    """Yield the values that a mesh axis of a value propagates to, with the operation between.
 
     Args:
         graph: The program.
-        paths: Paths of the arguments of the program, by their number; None for those that are not the user's.
-        requested: Mesh axes of each that the user requested.
-        outputs: Paths of the outputs.
-        requested_outputs: Mesh axes of each that the user requested.
-        lines: The search for the user's line.
+        value: The value.
+        name: Its mesh axis.
+        origin: The origin.
+        visited: Operations, factors and origins for which all were yielded. More are added.
     """
+    for alike in (value.outer, *graph.inside.get(value, ())):
+        if alike is not None and has_axis(graph, alike.axes, name):
+            yield alike, name, None
+    number = next(number for number, names in enumerate(value.axes) if name in names)
+    part = graph.part(name)
+    for operation, place in graph.places.get(value, ()):
+        rule = operation.rule
+        if rule is None:
+            continue
+        key = operation, rule.tensors[place][number], id(origin)
+        if key in visited:
+            continue
+        visited.add(key)
+        for tensor, dim in rule.linked.get((place, number), ()):
+            other = operation.tensors[tensor]
+            for its in other.axes[dim] if other is not value else ():
+                if its == name or graph.part(its).overlaps(part):
+                    yield other, its, operation.place
 
-    def __init__(
-        self,
-        graph: Graph,
-        paths: Sequence[str | None],
-        requested: Sequence[Axes],
-        outputs: Sequence[str],
-        requested_outputs: Sequence[Axes],
-        lines: UserLines,
-    ) -> None:
-        self._graph = graph
-        self._paths = paths
-        self._requested = requested
-        self._outputs = outputs
-        self._requested_outputs = requested_outputs
-        self._shift = max(len(graph.outputs) - len(outputs), 0)  # tokens
-        self._lines = lines
-        self._origins: dict[tuple[int, str], AxisOrigin] = {}
-        self._equal: dict[tuple[Any, ...], AxisOrigin] = {}
-        self._together: dict[tuple[int, ...], tuple[AxisOrigin, ...]] = {}
-        self._lines_of: dict[int, Origin | None] = {}
-        self._equal_lines: dict[Origin, Origin] = {}
-        self._numbers: dict[SourceLine, int] = {}
-        self._added: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
 
-    def origins(self, value: Value) -> tuple[AxisOrigin, ...]:
-        """Return the origin of each mesh axis of a value, with the way. Equal ones are one object."""
-        found = tuple(self._with_way(value, name) for dim in value.axes for name in dim)
-        return self._together.setdefault(tuple(map(id, found)), found)
+def origin_of(program: Propagated, value: Value, name: str) -> AxisOrigin:
+    """Return the origin of a mesh axis of a value, without the way."""
+    key = value, name
+    if key not in program.origins:
+        program.origins[key] = _followed(program, value, name) or _nearest(program, value, name)
+    return program.origins[key]
 
-    def _with_way(self, value: Value, name: str) -> AxisOrigin:
-        """Return the origin of a mesh axis, with the lines between."""
-        of, step = self.origin(value, name), self._steps.get((id(value), name))
-        if step is None:
-            return of
-        is_own = value.definer is not None and step.place is value.definer.place
-        way = step.before if is_own else step.lines
-        key = id(of), way
-        if key not in self._equal:
-            lines = [*self._numbers]
-            self._equal[key] = replace(of, via=tuple(lines[number] for number in way))
-        return self._equal[key]
 
-    @functools.cached_property
-    def _steps(self) -> dict[tuple[int, str], Step]:
-        """The last step to each mesh axis of a value on a way from its origin; None at the origin."""
-        waiting = deque(self._at_origins())
-        visited: set[tuple[int, tuple[int, ...], int]] = set()
-        found = {(id(value), name): Step(None, (), ()) for value, name in waiting}
-        while waiting:
-            value, name = waiting.popleft()
-            of, before = self.origin(value, name), found[id(value), name].lines
-            for other, its, place in self._neighbors(value, name, of, visited):
-                key = id(other), its
-                if key not in found and _is_same(self.origin(other, its), of):
-                    found[key] = Step(place, before, before if place is None else self._way(place, before))
-                    waiting.append((other, its))
-        return found
+def _followed(program: Propagated, value: Value, name: str) -> AxisOrigin | None:
+    """Return the origin along the values that have the axis from each other; None if that ends."""
+    before: Value | None = value
+    seen: set[tuple[Value, str]] = set()
+    origin = None
+    while origin is None and before is not None and (before, name) not in seen and len(seen) < MOST_STEPS:
+        origin = program.origins.get((before, name))
+        if origin is None:
+            seen.add((before, name))
+            named = _named(program, before, name)
+            origin, before = (named, None) if isinstance(named, AxisOrigin) else (None, named)
+    if origin is not None:
+        program.origins.update(dict.fromkeys(seen, origin))
+    return origin
 
-    def _way(self, place: Place, before: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the numbers of lines with that of an operation in front, each once."""
-        key = id(place), before
-        if key not in self._added:
-            one = self._line(place)
-            if one is None:
-                return before
-            line = SourceLine(file=one.file, line=one.line, function=one.function, cell=one.cell)
-            first = self._numbers.setdefault(line, len(self._numbers))
-            self._added[key] = (first, *(number for number in before if number != first))[:MOST_VIA]
-        return self._added[key]
 
-    def _at_origins(self) -> Iterator[tuple[Value, str]]:
-        """Yield the arguments, outputs and constraints that are the origin of one of their own mesh axes."""
-        outputs = {id(value) for value in self._graph.outputs}
-        for value in self._graph.values:
-            for name in (name for dim in value.axes for name in dim):
-                of = self.origin(value, name)
-                definer = value.definer
-                if (
-                    (of.kind == "argument" and value.argument is not None)
-                    or (of.kind == "output" and id(value) in outputs)
-                    or (
-                        definer is not None
-                        and definer.origin is not None
-                        and of.kind in ("constraint", "shard_map")
-                    )
-                ):
-                    yield value, name
+def _nearest(program: Propagated, value: Value, name: str) -> AxisOrigin:
+    """Return the nearest origin in any direction; else the constraint that Shardy names, if there is one.
 
-    def _neighbors(
-        self, value: Value, name: str, of: AxisOrigin, visited: set[tuple[int, tuple[int, ...], int]]
-    ) -> Iterator[tuple[Value, str, Place | None]]:
-        """Yield the values that a mesh axis of a value propagates to, with the operation between.
+    With explicit axes, JAX adds constraints, also inside loops and to values that it makes itself.
+    """
+    graph = program.graph
+    waiting, seen = deque([(value, name)]), {(value, name)}
+    unknown, visited = _made(program, name, None), _Visited()
+    while waiting and len(seen) < MOST_STEPS:
+        near, its = waiting.popleft()
+        origin = _followed(program, near, its)
+        if origin is not None:
+            return _made(program, name, origin.kind, origin.path, origin.origin)
+        for other, axis, _ in _neighbors(graph, near, its, unknown, visited):
+            if (other, axis) not in seen:
+                seen.add((other, axis))
+                waiting.append((other, axis))
+    operation = _operation(graph, _text(graph, value, name))
+    if operation is None or not has_axis(graph, operation.requested, name):
+        return unknown
+    kind: OriginKind = "shard_map" if _is_of_shard_map(operation) else "constraint"
+    return _made(program, name, kind, None, line_of(program, operation.place))
 
-        Args:
-            value: The value.
-            name: Its mesh axis.
-            of: The origin.
-            visited: Operations, factors and origins for which all were yielded. More are added.
-        """
-        for same in (value.same, *self._graph.inside.get(id(value), ())):
-            if same is not None and self._has(same.axes, name):
-                yield same, name, None
-        number = next(number for number, dim in enumerate(value.axes) if name in dim)
-        part = self._graph.part(name)
-        for operation, at in self._graph.places.get(id(value), ()):
-            rule = operation.rule
-            if rule is None:
-                continue
-            key = id(operation), rule.tensors[at][number], id(of)
-            if key in visited:
-                continue
-            visited.add(key)
-            for tensor, dim in rule.linked.get((at, number), ()):
-                other = operation.tensors[tensor]
-                for its in other.axes[dim] if other is not value else ():
-                    if its == name or self._graph.part(its).overlaps(part):
-                        yield other, its, operation.place
 
-    def origin(self, value: Value, name: str) -> AxisOrigin:
-        """Return the origin of a mesh axis of a value, without the way."""
-        key = id(value), name
-        if key not in self._origins:
-            self._origins[key] = self._followed(value, name) or self._nearest(value, name)
-        return self._origins[key]
+def _text(graph: Graph, value: Value, name: str) -> str:
+    """Return the origin as Shardy writes it; empty without one."""
+    named = (text for other, text in value.origins.items() if has_axis(graph, ((other,),), name))
+    text = value.origins.get(name) or next(named, "")
+    if text == "self":
+        return "" if value.definer is None else value.definer.origin or ""
+    return text
 
-    def _followed(self, value: Value, name: str) -> AxisOrigin | None:
-        """Return the origin along the values that have the axis from each other; None if that ends."""
-        at: Value | None = value
-        seen: set[tuple[int, str]] = set()
-        found = None
-        while found is None and at is not None and (id(at), name) not in seen and len(seen) < _MOST_STEPS:
-            found = self._origins.get((id(at), name))
-            if found is None:
-                seen.add((id(at), name))
-                named = self._named(at, name)
-                found, at = (named, None) if isinstance(named, AxisOrigin) else (None, named)
-        if found is not None:
-            self._origins.update(dict.fromkeys(seen, found))
-        return found
 
-    def _nearest(self, value: Value, name: str) -> AxisOrigin:
-        """Return the nearest origin in any direction; else the constraint that Shardy names, if there is one.
+def _operation(graph: Graph, text: str) -> Operation | None:
+    """Return the constraint or the ``shard_map`` that Shardy names."""
+    return graph.named.get(text.partition(": ")[0].removesuffix("_input").removesuffix("_output"))
 
-        With explicit axes, JAX adds constraints, also inside loops and to values that it makes itself.
-        """
-        waiting, seen = deque([(value, name)]), {(id(value), name)}
-        unknown, visited = self._made(name, None), set[tuple[int, tuple[int, ...], int]]()
-        while waiting and len(seen) < _MOST_STEPS:
-            one, its = waiting.popleft()
-            found = self._followed(one, its)
-            if found is not None:
-                return self._made(name, found.kind, found.path, found.origin)
-            for other, own, _ in self._neighbors(one, its, unknown, visited):
-                if (id(other), own) not in seen:
-                    seen.add((id(other), own))
-                    waiting.append((other, own))
-        operation = self._operation(self._text(value, name))
-        if operation is None or not self._has(operation.requested, name):
-            return unknown
-        kind: OriginKind = "shard_map" if _is_of_shard_map(operation) else "constraint"
-        return self._made(name, kind, None, self._line(operation.place))
 
-    def _text(self, value: Value, name: str) -> str:
-        """Return the origin as Shardy writes it; empty without one."""
-        named = (text for other, text in value.origins.items() if self._has(((other,),), name))
-        text = value.origins.get(name) or next(named, "")
-        if text == "self":
-            return "" if value.definer is None else value.definer.origin or ""
-        return text
+@remembered
+def _named(program: Propagated, value: Value, name: str) -> AxisOrigin | Value | None:
+    """Return the origin that Shardy names, or a value that has the axis from the same; None if unknown.
 
-    def _operation(self, text: str) -> Operation | None:
-        """Return the constraint or the ``shard_map`` that Shardy names."""
-        return self._graph.named.get(text.partition(": ")[0].removesuffix("_input").removesuffix("_output"))
+    An origin without the axis in its own sharding is none. Shardy names one for an argument that only a
+    constraint uses.
+    """
+    graph, arguments, outputs = program.graph, program.arguments, program.outputs
+    if value.returned is not None:
+        path, requested = outputs[value.returned]
+        return _made(program, name, "output", path) if has_axis(graph, requested, name) else value.outer
+    if value.argument is not None and has_axis(graph, arguments[value.argument].requested, name):
+        return _argument(program, value.argument, name)
+    text = _text(graph, value, name)
+    kind, _, digits = text.partition(": ")
+    number = int(digits) if digits.isdecimal() else -1
+    if (
+        kind == "input"
+        and 0 <= number < len(arguments)
+        and has_axis(graph, arguments[number].requested, name)
+    ):
+        return _argument(program, number, name)
+    if kind == "output" and 0 <= number < len(outputs) and outputs[number].path is not None:
+        return _made(program, name, "output", outputs[number].path)
+    operation = _operation(graph, text)
+    if operation is None:
+        return _before(graph, value, name)
+    line, is_requested = line_of(program, operation.place), has_axis(graph, operation.requested, name)
+    if _is_of_shard_map(operation):
+        # What enters may have the axis before it.
+        enters = "_input" in text or operation.name == "sdy.sharding_constraint"
+        before = _before(graph, value, name) if enters or not is_requested else None
+        is_known = before is not None or not is_requested
+        return before if is_known else _made(program, name, "shard_map", None, line)
+    (operand,) = operation.operands
+    if not is_requested:
+        return operand
+    if operation.place.op in OWN:
+        return _made(program, name, "constraint", None, line)
+    return _before(graph, operand, name)
 
-    @remembered
-    def _named(self, value: Value, name: str) -> AxisOrigin | Value | None:
-        """Return the origin that Shardy names, or a value that has the axis from the same; None if unknown.
 
-        An origin without the axis in its own sharding is none. Shardy names one for an argument that only a
-        constraint uses.
-        """
-        if value.returned is not None:
-            number = value.returned - self._shift
-            if number >= 0 and self._has(self._requested_outputs[number], name):
-                return self._made(name, "output", self._outputs[number])
-            return value.same
-        if value.argument is not None and self._has(self._requested[value.argument], name):
-            return self._argument(value.argument, name)
-        text = self._text(value, name)
-        what, _, rest = text.partition(": ")
-        number = int(rest) if rest.isdecimal() else -1
-        if (
-            what == "input"
-            and 0 <= number < len(self._requested)
-            and self._has(self._requested[number], name)
-        ):
-            return self._argument(number, name)
-        if what == "output" and 0 <= number - self._shift < len(self._outputs):
-            return self._made(name, "output", self._outputs[number - self._shift])
-        operation = self._operation(text)
-        if operation is None:
-            return self._before(value, name)
-        line, is_own = self._line(operation.place), self._has(operation.requested, name)
-        if _is_of_shard_map(operation):
-            # What enters may have the axis before it.
-            enters = "_input" in text or operation.name == "sdy.sharding_constraint"
-            before = self._before(value, name) if enters or not is_own else None
-            return before if before is not None or not is_own else self._made(name, "shard_map", None, line)
-        (operand,) = operation.operands
-        if not is_own:
-            return operand
-        if operation.place.op in OWN:
-            return self._made(name, "constraint", None, line)
-        return self._before(operand, name)
+@remembered
+def _made(
+    _program: Propagated,
+    name: str,
+    kind: OriginKind | None,
+    path: str | None = None,
+    line: Origin | None = None,
+) -> AxisOrigin:
+    """Return an origin without a way. Equal ones are one object."""
+    return AxisOrigin(mesh_axis=name, kind=kind, path=path, origin=line)
 
-    @remembered
-    def _has(self, axes: Axes, name: str) -> bool:
-        """Return whether a sharding has a mesh axis, or part of it."""
-        part = self._graph.part(name)
-        return any(self._graph.part(own).overlaps(part) for dim in axes for own in dim)
 
-    def _made(
-        self, name: str, kind: OriginKind | None, path: str | None = None, line: Origin | None = None
-    ) -> AxisOrigin:
-        """Return an origin without a way. Equal ones are one object."""
-        key = name, kind, path, id(line)
-        if key not in self._equal:
-            self._equal[key] = AxisOrigin(mesh_axis=name, kind=kind, path=path, origin=line)
-        return self._equal[key]
+def _argument(program: Propagated, number: int, name: str) -> AxisOrigin | None:
+    path = program.arguments[number].path
+    return None if path is None else _made(program, name, "argument", path)
 
-    def _argument(self, number: int, name: str) -> AxisOrigin | None:
-        path = self._paths[number]
-        return None if path is None else self._made(name, "argument", path)
 
-    def _before(self, value: Value, name: str) -> Value | None:
-        """Return the value that is the same outside, or an operand that has a mesh axis of a result."""
-        if value.same is not None:
-            return value.same
-        operation = value.definer
-        if operation is None:
-            return None
-        if operation.rule is None:
-            return next((operand for operand in operation.operands if self._has(operand.axes, name)), None)
-        count = len(operation.operands)
-        at = count + operation.results.index(value)
-        for number, dim in enumerate(value.axes):
-            for tensor, its in operation.rule.linked.get((at, number), ()) if self._has((dim,), name) else ():
-                if tensor < count and self._has((operation.operands[tensor].axes[its],), name):
-                    return operation.operands[tensor]
+def _before(graph: Graph, value: Value, name: str) -> Value | None:
+    """Return the value that is the same outside, or an operand that has a mesh axis of a result."""
+    if value.outer is not None:
+        return value.outer
+    operation = value.definer
+    if operation is None:
         return None
+    operands, rule = operation.operands, operation.rule
+    if rule is None:
+        return next((operand for operand in operands if has_axis(graph, operand.axes, name)), None)
+    place = len(operands) + operation.results.index(value)
+    for number, names in enumerate(value.axes):
+        for tensor, dim in rule.linked.get((place, number), ()) if has_axis(graph, (names,), name) else ():
+            if tensor < len(operands) and has_axis(graph, (operands[tensor].axes[dim],), name):
+                return operands[tensor]
+    return None
 
-    def _line(self, place: Place) -> Origin | None:
-        """Return the line of the user. Equal ones are one object."""
-        if id(place) not in self._lines_of:
-            found = self._lines.origin(place.frames)
-            self._lines_of[id(place)] = None if found is None else self._equal_lines.setdefault(found, found)
-        return self._lines_of[id(place)]
+
+@remembered
+def line_of(program: Propagated, place: Place) -> Origin | None:
+    """Return the line of the user. Equal ones are one object."""
+    origin = program.lines.origin(place.frames)
+    return None if origin is None else first_of(program, origin)
+
+
+@remembered
+def first_of(_program: Propagated, row: Any) -> Any:
+    """Return the first of equal objects."""
+    return row
 
 
 def _is_of_shard_map(operation: Operation) -> bool:
@@ -324,6 +327,6 @@ def _is_of_shard_map(operation: Operation) -> bool:
     return operation.name == "sdy.manual_computation" or operation.place.op == "shard_map"
 
 
-def _is_same(one: AxisOrigin, other: AxisOrigin) -> bool:
+def _is_same(origin: AxisOrigin, other: AxisOrigin) -> bool:
     """Return whether two origins are the same, of any mesh axes."""
-    return (one.kind, one.path) == (other.kind, other.path) and one.origin is other.origin
+    return (origin.kind, origin.path) == (other.kind, other.path) and origin.origin is other.origin

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from ...base.grouping import by_key
+from ...geometry.layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ...xla.hlo.source import Frame
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""
+Factors = tuple[tuple[tuple[int, ...], ...], ...]
+"""Numbers of the factors of each dimension of each operand or result, major to minor."""
 Key = tuple[str, tuple[Frame, ...], int]
 """Name of an operation, its source lines, innermost first, and its column: the same in a compiled program."""
 
@@ -24,6 +26,17 @@ _LOCATION = re.compile(
 )
 _NAME = re.compile(r'loc\("((?:[^"\\]|\\.)*)"')
 _ESCAPES = re.compile(r"(?:\\(?:[0-9A-Fa-f]{2}|\\))+")
+_NOT_COMPUTED = (
+    "sdy.",
+    "func.",
+    "stablehlo.return",
+    "stablehlo.constant",
+    "stablehlo.while",
+    "stablehlo.case",
+    "stablehlo.if",
+)
+"""Names of operations that pass values on, and of constants."""
+_SHORT = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 _PART = re.compile(r"(.*):\((\d+)\)(\d+)", re.DOTALL)
 
 
@@ -67,8 +80,8 @@ def read_place(text: str) -> Place:
     """
     name = _NAME.match(text)
     frames, columns = [], []
-    found = _LOCATION.findall(text)
-    for function, file, line, start, last_line, end in found:
+    locations = _LOCATION.findall(text)
+    for function, file, line, start, last_line, end in locations:
         frames.append(Frame(_unescaped(file), int(line), _unescaped(function)))
         is_one_line = end and last_line in ("", line)
         columns.append((int(start), int(end)) if is_one_line else None)
@@ -76,7 +89,7 @@ def read_place(text: str) -> Place:
         _unescaped(name[1]) if name else "",
         tuple(frames),
         tuple(columns),
-        int(found[0][3]) if found else 0,
+        int(locations[0][3]) if locations else 0,
     )
 
 
@@ -121,10 +134,21 @@ def read_part(text: str, sizes: Mapping[str, int]) -> Part:
     >>> read_part("model:(2)4", {"model": 8})
     Part(name='model', major=2, size=4)
     """
-    found = None if text in sizes else _PART.fullmatch(text)
+    match = None if text in sizes else _PART.fullmatch(text)
     return (
-        Part(text, 1, sizes.get(text, 1)) if found is None else Part(found[1], int(found[2]), int(found[3]))
+        Part(text, 1, sizes.get(text, 1)) if match is None else Part(match[1], int(match[2]), int(match[3]))
     )
+
+
+@functools.lru_cache
+def dtype_of(text: str) -> str:
+    """Return the name of a dtype from an element type of MLIR.
+
+    >>> dtype_of("bf16"), dtype_of("ui8"), dtype_of("i1"), dtype_of("complex<f32>"), dtype_of("f8E4M3FN")
+    ('bfloat16', 'uint8', 'bool', 'complex64', 'float8_e4m3fn')
+    """
+    short = _SHORT.get(text, text.lower().replace("ui", "u", 1))
+    return named_in_full(short) or text
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +156,7 @@ class Value:
     """A value of the program."""
 
     dtype: str
-    """Element type as MLIR prints it."""
+    """Name of the dtype."""
 
     shape: tuple[int, ...] | None
     """Global shape; None for a token."""
@@ -152,11 +176,16 @@ class Value:
     returned: int | None = None
     """Number among the outputs of the program."""
 
-    same: Value | None = None
-    """The value outside that enters the region of this argument, or the value inside that leaves."""
+    outer: Value | None = None
+    """The same value: that which enters the region of this argument, or that inside which leaves."""
 
     varying: frozenset[str] | None = frozenset()
     """Inside of a ``shard_map``, the manual mesh axes over which it can differ; None if not known."""
+
+    @property
+    def place(self) -> Place:
+        """Location of the operation that computes it."""
+        return NOWHERE if self.definer is None else self.definer.place
 
 
 @dataclass(eq=False)
@@ -166,17 +195,17 @@ class Rule:
     sizes: tuple[int, ...]
     """Size of each factor."""
 
-    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    operands: Factors
     """Factors of each dimension of each operand, major to minor."""
 
-    results: tuple[tuple[tuple[int, ...], ...], ...]
+    results: Factors
     """Factors of each dimension of each result."""
 
     whole: frozenset[int]
     """Factors that the operation needs as a whole."""
 
     @cached_property
-    def tensors(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    def tensors(self) -> Factors:
         """Factors of each dimension of the operands and the results."""
         return (*self.operands, *self.results)
 
@@ -192,15 +221,18 @@ class Rule:
             for dim, factors in enumerate(mapping)
         ]
         return {
-            (tensor, dim): [(other, its) for other, its, theirs in dims if other != tensor and own & theirs]
-            for tensor, dim, own in dims
+            (tensor, dim): [
+                (other, its) for other, its, theirs in dims if other != tensor and factors & theirs
+            ]
+            for tensor, dim, factors in dims
         }
 
     def __str__(self) -> str:
         """Return the rule as an einsum: ``ik,kj->ij``."""
 
-        def letters(tensors: Sequence[Sequence[Sequence[int]]]) -> str:
-            return ",".join("".join(letter_of(one) for dim in tensor for one in dim) for tensor in tensors)
+        def letters(tensors: Factors) -> str:
+            words = ("".join(letter_of(factor) for dim in tensor for factor in dim) for tensor in tensors)
+            return ",".join(words)
 
         return f"{letters(self.operands)}->{letters(self.results)}"
 
@@ -264,185 +296,123 @@ class Operation:
         return () if around is None else (*around.manual_here, *around.manual)
 
 
+@dataclass(eq=False)
 class Graph:
-    """A program after the propagation.
+    """A program after the propagation."""
 
-    Args:
-        facts: The answer of ``worker.py``.
-    """
+    sizes: dict[str, int]
+    """Size of each mesh axis."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        self.sizes: dict[str, int] = {name: size for mesh in facts["meshes"] for name, size in mesh}
+    values: list[Value] = field(default_factory=list)
+    """Values of the program: first its arguments, last its outputs."""
+
+    argument_count: int = 0
+    """Number of the arguments."""
+
+    operations: list[Operation] = field(default_factory=list)
+    """Operations, each before those inside it."""
+
+    outputs: list[Value] = field(default_factory=list)
+    """Values that the program returns, with the shardings that they are returned with."""
+
+    results: dict[Any, Any] = field(default_factory=dict)
+    """The functions that keep their results for this program."""
+
+    def __post_init__(self) -> None:
         self.part = functools.cache(functools.partial(read_part, sizes=self.sizes))
         """Function that returns a mesh axis, or a part of it, by its name."""
-        types = [(dtype, None if shape is None else tuple(shape)) for dtype, shape in facts["types"]]
-        shardings = [tuple(map(tuple, axes)) for axes in facts["shardings"]]
-        self.values = [
-            Value(
-                types[type_][0],
-                types[type_][1],
-                _axes(None if sharding is None else shardings[sharding], types[type_][1]),
-                {} if origins is None else facts["origins"][origins],
-            )
-            for type_, sharding, origins in facts["values"]
-        ]
-        self._rules = [
-            Rule(tuple(sizes), _factors(operands), _factors(results), frozenset(whole))
-            for sizes, operands, results, whole in facts["rules"]
-        ]
-        self._requests = [tuple(map(tuple, axes)) for axes in facts["requests"]]
-        self.operations: list[Operation] = []
-        self.argument_count: int = facts["arguments"]
-        self.outputs: list[Value] = []
-        """Values that the program returns, with the shardings that they are returned with."""
-        self._facts = facts
-        self._places = [read_place(text) for text in facts["places"]]
-        self._inner_places: dict[tuple[int, int], Place] = {}
-        self._inside: set[int] = set()
-        for *_, blocks in facts["operations"]:
-            for _, numbers in blocks:
-                self._inside.update(numbers)
-        for number in range(len(facts["operations"])):
-            if number not in self._inside:
-                self._read(number, None)
-        for number, value in enumerate(self.values[: facts["arguments"]]):
-            value.argument = number
-        self.outputs = [
-            Value(value.dtype, value.shape, value.axes, dict(value.origins), returned=number, same=value)
-            for number, value in enumerate(self.outputs)
-        ]
-        for value, sharding in zip(self.outputs, facts["results"], strict=False):
-            if sharding is not None:
-                value.axes = _axes(shardings[sharding], value.shape)
-        self.values += self.outputs
-        self.named: dict[str, Operation] = {
-            one.origin: one for one in self.operations if one.origin is not None
-        }
-        self.inside: dict[int, list[Value]] = by_key(
-            (id(value.same), value) for value in self.values if value.same is not None
-        )
-        """The values that are the same inside or after, of each value by its ``id``."""
-        self.places: dict[int, list[tuple[Operation, int]]] = by_key(
-            (id(value), (operation, place))
+
+    @cached_property
+    def named(self) -> dict[str, Operation]:
+        """The constraints and each ``shard_map`` by their names in origins."""
+        return {operation.origin: operation for operation in self.operations if operation.origin is not None}
+
+    @cached_property
+    def inside(self) -> dict[Value, list[Value]]:
+        """The values that are the same inside or after, of each value."""
+        return by_key((value.outer, value) for value in self.values if value.outer is not None)
+
+    @cached_property
+    def places(self) -> dict[Value, list[tuple[Operation, int]]]:
+        """The operations of each value, with its place among their operands and results."""
+        return by_key(
+            (value, (operation, place))
             for operation in self.operations
             for place, value in enumerate(operation.tensors)
         )
-        """The operations of each value by its ``id``, with its place among their operands and results."""
+
+    @cached_property
+    def computing(self) -> list[Operation]:
+        """The operations that compute something."""
+        return [operation for operation in self.operations if not operation.name.startswith(_NOT_COMPUTED)]
 
     def users(self, value: Value) -> list[Operation]:
         """Return the operations that use a value, each once for each operand."""
-        return [one for one, place in self.places.get(id(value), ()) if place < len(one.operands)]
+        places = self.places.get(value, ())
+        return [operation for operation, place in places if place < len(operation.operands)]
 
     @property
     def stops_at_call(self) -> bool:
         """Whether a called function has an argument in another sharding. XLA inlines it first."""
         return any(
             inside.axes != value.axes
-            for one in self.operations
-            if one.name == "sdy.named_computation"
-            for value in one.operands
-            for inside in self.inside.get(id(value), ())
+            for operation in self.operations
+            if operation.name == "sdy.named_computation"
+            for value in operation.operands
+            for inside in self.inside.get(value, ())
         )
-
-    def _read(self, number: int, outside: Operation | None) -> None:
-        """Add an operation and those inside it."""
-        name, position, operands, results, rule, origin, own, blocks = self._facts["operations"][number]
-        operation = Operation(
-            name=name,
-            place=self._place(position, outside),
-            operands=tuple(self.values[one] for one in operands),
-            results=tuple(self.values[one] for one in results),
-            rule=None if rule is None else self._rules[rule],
-            origin=origin,
-            requested=() if own is None else self._requests[own],
-            outside=outside,
-            manual=tuple(self._facts["manual"].get(str(number), ())),
-        )
-        self.operations.append(operation)
-        varying = _varying(operation)
-        for value in operation.results:
-            value.definer, value.varying = operation, varying
-        if name == "func.return":
-            self.outputs = list(operation.operands)
-        elif name == "sdy.data_flow_edge":
-            operation.results[0].same = operation.operands[0]
-        is_loop = name == "stablehlo.while"
-        for arguments, inside in blocks:
-            self._enter(operation, [self.values[one] for one in arguments], is_loop=is_loop)
-            for one in inside:
-                self._read(one, operation)
-        if blocks:  # what leaves the last one: the body of a loop, a branch, a function
-            for value, leaving in zip(operation.results, self.operations[-1].operands, strict=False):
-                value.same = leaving
-                if name == "sdy.named_computation":
-                    value.varying = leaving.varying
-
-    def _place(self, number: int, outside: Operation | None) -> Place:
-        """Return a location, inside of a function with that of the call, as in a compiled program."""
-        place = self._places[number]
-        while outside is not None and outside.name != "sdy.named_computation":
-            outside = outside.outside
-        if outside is None:
-            return place
-        call = outside.place
-        key = number, id(call)
-        if key not in self._inner_places:
-            name = place.name if place.name.startswith(call.name) else f"{call.name}/{place.name}"
-            frames, columns = (*place.frames, *call.frames), (*place.columns, *call.columns)
-            self._inner_places[key] = Place(
-                name, frames, columns, place.column if place.frames else call.column
-            )
-        return self._inner_places[key]
-
-    def _enter(self, operation: Operation, arguments: Sequence[Value], *, is_loop: bool) -> None:
-        """Connect the arguments of a region with the values that enter it."""
-        outer = operation.results if is_loop else operation.operands
-        dims = iter(operation.requested)
-        for argument, value, entering in zip(arguments, outer, operation.operands, strict=False):
-            argument.same = entering
-            argument.varying = None if is_loop else entering.varying
-            names = {name for names in islice(dims, len(argument.shape or ())) for name in names}
-            if argument.varying is not None:
-                argument.varying |= names & set(operation.manual)
-            if is_loop and not any(argument.axes):
-                argument.axes, argument.origins = value.axes, value.origins
-
-
-_SHARED = ("all_gather", "all_reduce", "collective_broadcast", "custom_call", "rng")
-"""Operations inside of a ``shard_map`` whose results may be alike where their operands differ, or differ."""
-_MOVED = ("all_to_all", "collective_permute", "reduce_scatter")
-"""Operations whose results also differ along the mesh axes that they move data over."""
-
-
-def _varying(operation: Operation) -> frozenset[str] | None:
-    """Return the manual mesh axes over which the results of an operation can differ.
-
-    They are those of its operands. They are not known behind a loop, a branch, a sum over devices, a call
-    and the number of the device.
-    """
-    name = operation.name.partition(".")[2]
-    if not operation.manual_here or name in ("constant", "iota"):
-        return frozenset()
-    if name in _SHARED or (operation.rule is None and name != "data_flow_edge"):
-        return None
-    found: frozenset[str] = frozenset()
-    for value in operation.operands:
-        if value.varying is None:
-            return None
-        found |= value.varying
-    return None if name in _MOVED and not found.issuperset(operation.manual_here) else found
-
-
-def _axes(axes: Axes | None, shape: tuple[int, ...] | None) -> Axes:
-    # A value on one device, such as that of a callback, has a sharding without dimensions.
-    return axes or ((),) * len(shape or ())
-
-
-def _factors(mappings: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    return tuple(tuple(tuple(dim) for dim in tensor) for tensor in mappings)
 
 
 def shard_of(shape: Sequence[int], axes: Axes, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape of the largest shard."""
     counts = (math.prod(read_part(name, sizes).size for name in names) for names in axes)
     return tuple(-(-dim // count) for dim, count in zip(shape, counts, strict=True))
+
+
+_Program = TypeVar("_Program", bound=Any)
+"""What keeps results: a graph, or what has one."""
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def remembered(
+    function: Callable[Concatenate[_Program, _Given], _Result],
+) -> Callable[Concatenate[_Program, _Given], _Result]:
+    """Return a function that keeps its results for a program: equal layers have equal rules and shardings."""
+
+    @functools.wraps(function)
+    def remembering(program: _Program, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        results = program.results
+        if function not in results:
+            results[function] = functools.cache(functools.partial(function, program))
+        return cast(_Result, results[function](*args, **kwargs))
+
+    return remembering
+
+
+@remembered
+def has_axis(graph: Graph, axes: Axes, name: str) -> bool:
+    """Return whether a sharding has a mesh axis, or part of it."""
+    part = graph.part(name)
+    return any(graph.part(other).overlaps(part) for names in axes for other in names)
+
+
+@remembered
+def shard_without(
+    graph: Graph, shape: tuple[int, ...], axes: Axes, without: frozenset[str]
+) -> tuple[int, ...]:
+    """Return the shape of a value on a device, if some mesh axes do not shard it."""
+    part = graph.part
+    kept = tuple(tuple(name for name in names if part(name).name not in without) for names in axes)
+    return shard_of(shape, kept, graph.sizes)
+
+
+@remembered
+def nbytes_of(graph: Graph, shape: tuple[int, ...] | None, axes: Axes, dtype: str) -> int | None:
+    """Return the bytes of a value on a device; None if unknown."""
+    return None if shape is None else packed_nbytes(shard_of(shape, axes, graph.sizes), bits_of_name(dtype))
+
+
+def nbytes(graph: Graph, value: Value) -> int | None:
+    """Return the bytes of a value on a device; None if unknown."""
+    return nbytes_of(graph, value.shape, value.axes, value.dtype)

@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...base.files.descriptors import Descriptor, LostError
+from .wire import Answer, Reply, read_reply
 
 TIMEOUT_SECONDS = 30
 _END_SECONDS = 5
@@ -58,8 +59,8 @@ class Helper(NamedTuple):
             return not events.poll(0)
         return False
 
-    def ask(self, bytecode: bytes, deadline: float) -> dict[str, Any]:
-        """Send a question, and return the answer.
+    def ask(self, bytecode: bytes, deadline: float) -> Reply:
+        """Send a question, and return the reply.
 
         Raises:
             EndedError: If it ends.
@@ -72,14 +73,15 @@ class Helper(NamedTuple):
             with contextlib.suppress(ConnectionError):  # how it ended is sent before
                 connection.sendall(len(bytecode).to_bytes(8, "little") + bytecode, _NO_SIGNAL)
             size = int.from_bytes(_received(connection, 8, deadline), "little")
-            found: dict[str, Any] = json.loads(_received(connection, size, deadline))
+            reply = read_reply(_received(connection, size, deadline))
         except TimeoutError:
             raise
         except (OSError, EOFError, ValueError):
-            found = {"ended": ""}
-        if "ended" in found:
-            raise _ended(found["ended"])
-        return found
+            reply = Reply(ended="")
+        if reply.ended is not None:
+            words = f"the helper process that ran Shardy ended{reply.ended}, and your program is safe"
+            raise EndedError(words)
+        return reply
 
     def end(self) -> None:
         """End it. A child is waited for."""
@@ -95,10 +97,6 @@ class Helper(NamedTuple):
     def let_go(self) -> None:
         """Leave the descriptor to the end of this process, which closes it."""
         self.connection.detach()
-
-
-def _ended(how: str) -> EndedError:
-    return EndedError(f"the helper process that ran Shardy ended{how}, and your program is safe")
 
 
 def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
@@ -190,9 +188,9 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
         process.wait()  # the program may have taken its exit code before
         processes.remove(process)  # so that it is deleted here, where no interrupt comes
         watcher = int.from_bytes(_received(ours, 8, deadline), "little")
-        found = Helper(ours, Descriptor(ours.fileno()), watcher, _is_child(watcher))
+        helper = Helper(ours, Descriptor(ours.fileno()), watcher, _is_child(watcher))
         failed.pop_all()
-        return found
+        return helper
 
 
 def _is_child(process: int) -> bool:
@@ -231,7 +229,7 @@ class Worker:
         self._helper: Helper | None = None
         self._adopts = False
 
-    def ask(self, bytecode: bytes, seconds: float = TIMEOUT_SECONDS) -> dict[str, Any]:
+    def ask(self, bytecode: bytes, seconds: float = TIMEOUT_SECONDS) -> Answer:
         """Return the answer of the helper.
 
         Args:
@@ -247,21 +245,21 @@ class Worker:
                 before = self._helper
                 helper = self._running(deadline)
                 try:
-                    found = helper.ask(bytecode, deadline)
+                    reply = helper.ask(bytecode, deadline)
                 except EndedError:  # perhaps before it had the question
                     if helper is not before:
                         raise
                     self._end()
-                    found = self._running(deadline).ask(bytecode, deadline)
+                    reply = self._running(deadline).ask(bytecode, deadline)
             except BaseException as error:  # also an interrupt: its answer must not be the next one
                 self._end()
                 if isinstance(error, TimeoutError):
                     raise NoAnswerError(f"no answer within {seconds:g} s") from None
                 raise
             self._rest()
-        if "error" in found:
-            raise NoAnswerError(str(found["error"]))
-        return found
+        if reply.answer is None:
+            raise NoAnswerError(reply.error)
+        return reply.answer
 
     def start(self) -> None:
         """Start the helper, unless it runs, so that it is ready when it is asked, which finds any failure."""
@@ -310,8 +308,8 @@ _WORKERS: dict[int, Worker] = {}
 """The worker of each process: a fork has one of its own."""
 
 
-def ask(bytecode: bytes) -> dict[str, Any]:
-    """Return the facts of a module after Shardy's propagation, as ``worker.py`` describes them.
+def ask(bytecode: bytes) -> Answer:
+    """Return a module after Shardy's propagation.
 
     Args:
         bytecode: The module.

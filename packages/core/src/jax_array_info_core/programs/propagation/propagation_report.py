@@ -25,9 +25,12 @@ from ...facts.reports.program_values import (
 from ...facts.reports.propagation import AxisOrigin, Conflict, OriginKind, PropagatedLeaf, PropagationReport
 from ...geometry.layouts.notation import as_nbytes
 from ...geometry.layouts.spec import MeshAxes, Spec
-from .explanation import Explanation
-from .graph import Axes, Graph, Value, read_place
+from .axis_origins import Named, Propagated, origins_of
+from .conflicts import conflicts, lost_axes
+from .graph import Axes, Graph, Value, nbytes, read_place
 from .helper import NoAnswerError, ask, start
+from .values import is_uneven, kernels, opaque, propagated_values, replicated
+from .wire import read_graph
 
 _REARRANGED = (
     "XLA rearranges the program before it propagates: near a conflict, a loss or a call, it may choose"
@@ -81,54 +84,55 @@ def propagation_report(
     given, returned = with_object_keys(f, args, kwargs, given, returned)
     arguments, outputs = argument_values(given, None), output_values(returned, None)
     name = program_name(f"module @{stages.traced.fun_name if stages.traced else module_name(stages.lowered)}")
-    mesh = next((one.asked.mesh for one in (*arguments, *outputs) if one.asked and one.asked.mesh), None)
+    mesh = next((leaf.asked.mesh for leaf in (*arguments, *outputs) if leaf.asked and leaf.asked.mesh), None)
     try:
-        graph, found = explanation_of(stages.lowered, arguments, outputs, lines)
+        program = propagated(stages.lowered, arguments, outputs, lines)
     except NoAnswerError as error:
         return PropagationReport(
             name=name,
             mesh=mesh,
             device_count=1 if mesh is None else math.prod(mesh.sizes),
             platform=platform,
-            arguments=tuple(_requested_leaf(one, "argument") for one in arguments),
-            outputs=tuple(_requested_leaf(one, "output") for one in outputs),
+            arguments=tuple(_requested_leaf(leaf, "argument") for leaf in arguments),
+            outputs=tuple(_requested_leaf(leaf, "output") for leaf in outputs),
             reason=str(error),
             ignored_codes=codes,
             min_nbytes=least,
         )
+    graph = program.graph
     if mesh is None and graph.sizes:
         mesh = MeshAxes(tuple(graph.sizes), tuple(graph.sizes.values()))
-    inside = iter(graph.values[graph.argument_count - sum(not one.is_pruned for one in arguments) :])
+    inside = iter(graph.values[graph.argument_count - sum(not leaf.is_pruned for leaf in arguments) :])
     results = results_of(graph, len(outputs))
-    conflicts, lost = found.conflicts(), found.lost()
+    excluding, lost = conflicts(program), lost_axes(program)
     return PropagationReport(
         name=name,
         mesh=mesh,
         device_count=1 if mesh is None else math.prod(mesh.sizes),
         platform=platform,
         arguments=tuple(
-            _leaf(one, None if one.is_pruned else next(inside, None), found) for one in arguments
+            _leaf(leaf, None if leaf.is_pruned else next(inside, None), program) for leaf in arguments
         ),
-        outputs=tuple(_leaf(one, value, found) for one, value in zip(outputs, results, strict=True)),
-        values=found.values(),
-        conflicts=conflicts,
+        outputs=tuple(_leaf(leaf, value, program) for leaf, value in zip(outputs, results, strict=True)),
+        values=propagated_values(program),
+        conflicts=excluding,
         lost=lost,
-        replicated=found.replicated(),
+        replicated=replicated(program),
         caveats=(
-            *([_REARRANGED] if conflicts or lost or graph.stops_at_call else []),
-            *([_PARTS] if any(map(found.is_uneven, graph.outputs)) else []),
-            *(f"{one} is opaque: it runs on shards inside a shard_map." for one in found.kernels()),
+            *([_REARRANGED] if excluding or lost or graph.stops_at_call else []),
+            *([_PARTS] if any(is_uneven(graph, value) for value in graph.outputs) else []),
+            *(f"{kernel} is opaque: it runs on shards inside a shard_map." for kernel in kernels(program)),
         ),
-        unread=found.opaque(),
+        unread=opaque(program),
         ignored_codes=codes,
         min_nbytes=least,
     )
 
 
-def explanation_of(
+def propagated(
     lowered: Any, arguments: Sequence[ProgramValue], outputs: Sequence[ProgramValue], lines: UserLines
-) -> tuple[Graph, Explanation]:
-    """Return a lowered program after Shardy's propagation, and its explanation.
+) -> Propagated:
+    """Return a lowered program after Shardy's propagation.
 
     Args:
         lowered: A ``jax.stages.Lowered``.
@@ -139,13 +143,18 @@ def explanation_of(
     Raises:
         NoAnswerError: If Shardy gives no answer.
     """
-    graph = Graph(ask(module_bytecode(lowered)))
-    kept = [one for one in arguments if not one.is_pruned]
-    hidden = graph.argument_count - len(kept)  # tokens and hoisted constants
-    paths = [*[None] * hidden, *(one.path for one in kept)]
-    requested = [*[()] * hidden, *map(_requested, kept)]
-    names = [one.path for one in outputs]
-    return graph, Explanation(graph, paths, requested, names, [*map(_requested, outputs)], lines)
+    graph = read_graph(ask(module_bytecode(lowered)))
+    kept, returned = (
+        [Named(leaf.path, _requested(leaf)) for leaf in leaves if not leaf.is_pruned]
+        for leaves in (arguments, outputs)
+    )
+    # Tokens and hoisted constants come first.
+    return Propagated(
+        graph,
+        [*[Named()] * (graph.argument_count - len(kept)), *kept],
+        [*[Named()] * (len(graph.outputs) - len(returned)), *returned],
+        lines,
+    )
 
 
 def results_of(graph: Graph, count: int) -> list[Value | None]:
@@ -155,8 +164,8 @@ def results_of(graph: Graph, count: int) -> list[Value | None]:
         graph: The program.
         count: Number of outputs. A value that the program lacks is None.
     """
-    found: list[Value | None] = list(graph.outputs[max(len(graph.outputs) - count, 0) :])  # no tokens
-    return found + [None] * (count - len(found))
+    results = graph.outputs[max(len(graph.outputs) - count, 0) :]  # no tokens
+    return [*results, *[None] * (count - len(results))]
 
 
 def _requested(leaf: ProgramValue) -> Axes:
@@ -178,12 +187,13 @@ def _requested_leaf(leaf: ProgramValue, kind: OriginKind | None = None) -> Propa
     )
 
 
-def _leaf(leaf: ProgramValue, value: Value | None, found: Explanation) -> PropagatedLeaf:
+def _leaf(leaf: ProgramValue, value: Value | None, program: Propagated) -> PropagatedLeaf:
     """Return an argument or an output; as it is requested if the program lacks it."""
     plain = _requested_leaf(leaf)
     if value is None:
         return plain
-    return replace(plain, spec=Spec(value.axes), nbytes=found.nbytes(value), axes=found.origins(value))
+    size, origins = nbytes(program.graph, value), origins_of(program, value)
+    return replace(plain, spec=Spec(value.axes), nbytes=size, axes=origins)
 
 
 def at_line(report: PropagationReport, line: str) -> PropagationReport:
@@ -197,27 +207,27 @@ def at_line(report: PropagationReport, line: str) -> PropagationReport:
         UnsupportedValueError: (a ValueError) If the report has no such line and no such path.
     """
     text = plain_text(line)
-    found = replace(
+    chosen = replace(
         report,
-        arguments=tuple(one for one in report.arguments if one.path == text),
-        outputs=tuple(one for one in report.outputs if one.path == text),
-        values=tuple(one for one in report.values if _is_at(one.origin, text)),
+        arguments=tuple(leaf for leaf in report.arguments if leaf.path == text),
+        outputs=tuple(leaf for leaf in report.outputs if leaf.path == text),
+        values=tuple(value for value in report.values if _is_at(value.origin, text)),
         conflicts=tuple(
-            one
-            for one in report.conflicts
-            if _is_at(one.origin, text) or any(each.name == text for each in one.operands)
+            conflict
+            for conflict in report.conflicts
+            if _is_at(conflict.origin, text) or any(operand.name == text for operand in conflict.operands)
         ),
         lost=tuple(
-            one
-            for one in report.lost
-            if _is_at(one.origin, text) or _is_at(one.constraint, text) or one.operand == text
+            loss
+            for loss in report.lost
+            if _is_at(loss.origin, text) or _is_at(loss.constraint, text) or loss.operand == text
         ),
-        replicated=tuple(one for one in report.replicated if _is_at(one.origin, text)),
+        replicated=tuple(value for value in report.replicated if _is_at(value.origin, text)),
     )
-    if found.arguments or found.outputs or found.values or found.conflicts or found.lost:
-        return found
-    places = {one.origin.place for one in report.values if one.origin is not None}
-    known = [*sorted(places), *(one.path for one in (*report.arguments, *report.outputs))]
+    if chosen.arguments or chosen.outputs or chosen.values or chosen.conflicts or chosen.lost:
+        return chosen
+    places = {value.origin.place for value in report.values if value.origin is not None}
+    known = [*sorted(places), *(leaf.path for leaf in (*report.arguments, *report.outputs))]
     near = difflib.get_close_matches(text, known, 5, 0.5) or known[:5]
     raise UnsupportedValueError(
         f"the program has no line and no argument or output {text!r}: there are {', '.join(near)}"
@@ -265,30 +275,31 @@ def assert_no_conflict(
         known = ", ".join(map(repr, names))
         raise UnsupportedValueError(f"{mesh_axis!r} is not a mesh axis: the mesh has {known}")
     least = as_nbytes("min_nbytes", min_nbytes)
-    over = [one for one in report.conflicts if mesh_axis is None or mesh_axis in one.mesh_axes]
-    small = [one for one in over if one.nbytes is not None and one.nbytes < least]
+    over = [row for row in report.conflicts if mesh_axis is None or mesh_axis in row.mesh_axes]
+    small = [row for row in over if row.nbytes is not None and row.nbytes < least]
     lines = [
         *([report.answer] if report.reason is not None else []),
-        *(f"not understood: {one}" for one in report.unread),
-        *(_words(one) for one in over if one not in small),
+        *(f"not understood: {operation}" for operation in report.unread),
+        *(_words(row) for row in over if row not in small),
     ]
     if not lines:
         return
     if small:
-        number = counted(sum(one.count for one in small), "conflict", "conflicts")
-        size = format_bytes(sum((one.nbytes or 0) * one.count for one in small))
+        number = counted(sum(row.count for row in small), "conflict", "conflicts")
+        size = format_bytes(sum((row.nbytes or 0) * row.count for row in small))
         lines.append(f"not counted, below {least:,} bytes each: {number}, {size}")
     what = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
     problem = f"conflicts{what} in {report.name}:"
     raise CheckError("\n".join(map(printable, [problem, *(f"- {line}" for line in lines)])), report)
 
 
-def _words(one: Conflict) -> str:
+def _words(conflict: Conflict) -> str:
     """Return a conflict in one line."""
-    size = "unknown bytes" if one.nbytes is None else format_bytes(one.nbytes * one.count)
-    times = "" if one.count == 1 else f" ×{one.count}"
+    size = "unknown bytes" if conflict.nbytes is None else format_bytes(conflict.nbytes * conflict.count)
+    times = "" if conflict.count == 1 else f" ×{conflict.count}"
     operands = ", ".join(
-        f"{each.name} {each.spec} ({each.letter}: {each.axis_origin})" for each in one.operands
+        f"{operand.name} {operand.spec} ({operand.letter}: {operand.axis_origin})"
+        for operand in conflict.operands
     )
-    line = f", {one.origin}" if one.origin else ""
-    return f"{one.mesh_axis}: {one.op} {one.rule}{times}: {size}: {operands}{line}"
+    line = f", {conflict.origin}" if conflict.origin else ""
+    return f"{conflict.mesh_axis}: {conflict.op} {conflict.rule}{times}: {size}: {operands}{line}"

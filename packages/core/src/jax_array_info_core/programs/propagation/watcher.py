@@ -52,13 +52,13 @@ def watch(worker: int, ended: int, asking: int) -> None:
     events = select.poll()
     for number in (ended, SOCKET):
         events.register(number, 0)  # only for its end
-    found: set[int] = set()
-    while not found and _exists(asking):  # a fork of that process may keep the socket open
-        found = {number for number, _ in events.poll(INTERVAL_MILLISECONDS)}
-    if ended not in found:
+    closed: set[int] = set()
+    while not closed and _exists(asking):  # a fork of that process may keep the socket open
+        closed = {number for number, _ in events.poll(INTERVAL_MILLISECONDS)}
+    if ended not in closed:
         os.kill(worker, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
-    names = {-each.value: each.name for each in signal.Signals}
+    names = {-number.value: number.name for number in signal.Signals}
     message = f'{{"ended": " with {names.get(code, f"exit code {code}")}"}}'.encode()
     os.write(SOCKET, len(message).to_bytes(8, "little") + message)
 

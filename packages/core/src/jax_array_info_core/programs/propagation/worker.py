@@ -2,8 +2,8 @@
 
 ``watcher.py`` starts it with the seconds that a question may take, and the import path as JSON. Standard
 input is a socket. A question is the number of bytes of a module, as 8 bytes, and the module as bytecode; the
-answer is the number of bytes, and JSON. The program ends when the socket is closed, after a minute without a
-question, and if a question takes too long.
+answer is the number of bytes, and JSON, which ``wire.py`` reads. The program ends when the socket is closed,
+after a minute without a question, and if a question takes too long.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ class Table:
 
     def __call__(self, key: Any) -> int:
         """Return the number of an object."""
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self.rows)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.rows)
             self.rows.append(self._read(key))
-        return found
+        return self._numbers[key]
 
 
 class Walk:
     """The operations of a module after the passes, as plain values.
 
-    Types, shardings, origins, rules and locations are read once: others refer to them by number.
+    Types, shardings, origins, rules and locations are read once: others refer to them by number, in rows as
+    ``wire.py`` has them.
     """
 
     def __init__(self, ir: Any, dialect: Any) -> None:
@@ -91,25 +91,23 @@ class Walk:
         self.origins = Table(self._texts)
         self.rules = Table(self._rule)
         self._per_value = functools.cache(
-            lambda one: [*map(self.shardings, dialect.TensorShardingPerValueAttr(one).shardings)]
+            lambda attribute: [*map(self.shardings, dialect.TensorShardingPerValueAttr(attribute).shardings)]
         )
-        self._origins_per_value = functools.cache(lambda one: [*map(self.origins, ir.ArrayAttr(one))])
+        self._origins_per_value = functools.cache(
+            lambda attribute: [*map(self.origins, ir.ArrayAttr(attribute))]
+        )
         self._numbers: dict[Any, int] = {}
         self.values: list[list[Any]] = []
-        """The type of each value, its sharding, and its origins; None without one."""
         self.operations: list[list[Any]] = []
-        """The name of each, its place, operands, results, rule, name in origins, the mesh axes that it
-        requests, and the arguments and the operations of its blocks."""
         self.manual: dict[int, list[str]] = {}
-        """The manual mesh axes of each ``shard_map``, by its number."""
 
     def function(self, function: Any) -> None:
         """Add the arguments of a function, its operations, and its results as the operands of its return."""
         block = function.regions[0].blocks[0]
         for value in block.arguments:  # the first numbers
             self._number(value)
-        for value, own in zip(block.arguments, self._given(function, "arg_attrs"), strict=False):
-            self._set(value, *own)
+        for value, given in zip(block.arguments, self._given(function, "arg_attrs"), strict=False):
+            self._set(value, *given)
         for operation in block:
             self._add(operation.operation)
 
@@ -120,20 +118,18 @@ class Walk:
     def _given(self, function: Any, name: str) -> Iterator[tuple[int | None, int | None]]:
         """Yield the sharding of each argument or result of a function, and its origins."""
         attributes = function.attributes
-        for one in self._ir.ArrayAttr(attributes[name]) if name in attributes else ():
-            own = self._ir.DictAttr(one)
-            yield (self.shardings(own[_SHARDING]) if _SHARDING in own else None, self._origins_of(own))
+        for row in map(self._ir.DictAttr, self._ir.ArrayAttr(attributes[name]) if name in attributes else ()):
+            yield (self.shardings(row[_SHARDING]) if _SHARDING in row else None, self._origins_of(row))
 
     def _origins_of(self, attributes: Any) -> int | None:
         """Return the origins of a single value."""
         return self.origins(attributes[_ORIGINS]) if _ORIGINS in attributes else None
 
     def _number(self, value: Any) -> int:
-        found = self._numbers.get(value)
-        if found is None:
-            found = self._numbers[value] = len(self.values)
+        if value not in self._numbers:
+            self._numbers[value] = len(self.values)
             self.values.append([self.types(value.type), None, None])
-        return found
+        return self._numbers[value]
 
     def _set(self, value: Any, sharding: int | None, origins: int | None) -> None:
         if sharding is not None:
@@ -155,20 +151,20 @@ class Walk:
         if name == _MANUAL:
             self.manual[number] = [*self._dialect.ManualAxesAttr(attributes["manual_axes"])]
         if "sharding" in attributes:  # of a constraint, a reshard or an edge
-            found = self.shardings(attributes["sharding"]), self._origins_of(attributes)
-            self._set(results[0], *found)
+            given = self.shardings(attributes["sharding"]), self._origins_of(attributes)
+            self._set(results[0], *given)
             if name == _EDGE:
-                self._set(operation.operands[0], *found)
+                self._set(operation.operands[0], *given)
         elif _SHARDING in attributes:
             shardings = self._per_value(attributes[_SHARDING])
             none = [None] * len(results)
             origins = self._origins_per_value(attributes[_ORIGINS]) if _ORIGINS in attributes else none
             # A callback without results has one sharding.
-            for each in zip(results, shardings, origins, strict=bool(results)):
-                self._set(*each)
+            for facts in zip(results, shardings, origins, strict=bool(results)):
+                self._set(*facts)
         row.append(
             [
-                [[*map(self._number, block.arguments)], [self._add(one.operation) for one in block]]
+                [[*map(self._number, block.arguments)], [self._add(inner.operation) for inner in block]]
                 for region in (operation.regions if name in _REGIONS else ())
                 for block in region.blocks
             ]
@@ -179,18 +175,18 @@ class Walk:
         """Return the name of a constraint or a ``shard_map`` in origins, and its own mesh axes."""
         if _NAME not in attributes:
             return None, None
-        own = tuple(attributes[one] for one in _REQUESTED if one in attributes)
-        return self._ir.StringAttr(attributes[_NAME]).value, self.requests(own)
+        requested = tuple(attributes[key] for key in _REQUESTED if key in attributes)
+        return self._ir.StringAttr(attributes[_NAME]).value, self.requests(requested)
 
-    def _requested(self, own: tuple[Any, ...]) -> list[list[str]]:
+    def _requested(self, attributes: tuple[Any, ...]) -> list[list[str]]:
         """Return the axes of closed dimensions: an open one has those that were propagated to it.
 
         A ``shard_map`` has those of the arrays that enter and leave it.
         """
-        if len(own) > 1:
-            of_values = map(self._dialect.TensorShardingPerValueAttr, own)
-            return [dim for values in of_values for one in values.shardings for dim in self._axes(one)]
-        (sharding,) = own
+        if len(attributes) > 1:
+            of_values = map(self._dialect.TensorShardingPerValueAttr, attributes)
+            return [dim for row in of_values for sharding in row.shardings for dim in self._axes(sharding)]
+        (sharding,) = attributes
         dims = map(
             self._dialect.DimensionShardingAttr,
             self._dialect.TensorShardingAttr(sharding).dimension_shardings,
@@ -198,14 +194,14 @@ class Walk:
         return [[*map(self._axis, dim.axes)] for dim in dims if dim.is_closed]
 
     def _texts(self, origins: Any) -> dict[str, str]:
-        return {one.name: self._ir.StringAttr(one.attr).value for one in self._ir.DictAttr(origins)}
+        return {item.name: self._ir.StringAttr(item.attr).value for item in self._ir.DictAttr(origins)}
 
     def _axes(self, sharding: Any) -> list[list[str]]:
         """Return the mesh axes of each dimension, a part of one as ``model:(1)8``."""
         sharding = self._dialect.TensorShardingAttr(sharding)
         return [
-            [self._axis(axis) for axis in self._dialect.DimensionShardingAttr(one).axes]
-            for one in sharding.dimension_shardings
+            [self._axis(axis) for axis in self._dialect.DimensionShardingAttr(dim).axes]
+            for dim in sharding.dimension_shardings
         ]
 
     def _axis(self, axis: Any) -> str:
@@ -223,7 +219,7 @@ class Walk:
         def factors(mappings: Any) -> list[list[list[int]]]:
             tensors = map(self._dialect.TensorMappingAttr, mappings)
             return [
-                [[*self._dialect.DimMappingAttr(one).factor_indices] for one in tensor.dim_mappings]
+                [[*self._dialect.DimMappingAttr(dim).factor_indices] for dim in tensor.dim_mappings]
                 for tensor in tensors
             ]
 
@@ -241,16 +237,15 @@ def _type(type_: Any) -> list[Any]:
     return [str(type_.element_type), [*type_.shape]] if is_known else [str(type_), None]
 
 
-def _reshape_broadcasts(ir: Any, operation: Any) -> None:
+def _reshape_broadcasts(ir: Any, outside: Any) -> None:
     """Replace broadcasts that only add dimensions of size 1 by reshapes, inside an operation.
 
     XLA does so before it propagates. The two propagate in other ways: through a lookup such as
     ``table[ids]``, whose indices JAX broadcasts, the sharding of ``ids`` comes first.
     """
-    for region in operation.regions:
+    for region in outside.regions:
         for block in region.blocks:
-            for one in [*block.operations]:
-                inner = one.operation
+            for inner in [operation.operation for operation in block.operations]:
                 if inner.name == "stablehlo.broadcast_in_dim":
                     (operand,), (result,) = inner.operands, inner.results
                     before, after = operand.type.shape, result.type.shape
@@ -275,20 +270,22 @@ def _reshape_broadcasts(ir: Any, operation: Any) -> None:
 
 
 def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]:
-    """Run the passes on a module, and return what each value has."""
+    """Run the passes on a module, and return the fields of ``wire.Answer``."""
     module = ir.Module.parse(bytecode)
     _reshape_broadcasts(ir, module.operation)
     for name in PASSES:
         parse(name).run(module.operation)
     walk = Walk(ir, dialect)
     main = next(
-        one for one in module.body if one.operation.name == "func.func" and one.sym_name.value == "main"
+        function
+        for function in module.body
+        if function.operation.name == "func.func" and function.sym_name.value == "main"
     )
     walk.function(main.operation)
     meshes = [
-        [[axis.name, axis.size] for axis in map(dialect.MeshAxisAttr, dialect.MeshAttr(one.mesh).axes)]
-        for one in module.body
-        if one.operation.name == "sdy.mesh"
+        [[axis.name, axis.size] for axis in map(dialect.MeshAxisAttr, dialect.MeshAttr(mesh.mesh).axes)]
+        for mesh in module.body
+        if mesh.operation.name == "sdy.mesh"
     ]
     return {
         "meshes": meshes,
@@ -341,11 +338,11 @@ def main(seconds: int) -> None:
             signal.alarm(seconds)
             bytecode = stream.read(int.from_bytes(size, "little"))
             try:
-                found = answer(ir, sdy, parse, bytecode)
+                reply: dict[str, Any] = {"answer": answer(ir, sdy, parse, bytecode)}
             except Exception as error:
-                found = {"error": str(error) or type(error).__name__}
-            reply = json.dumps(found).encode()
-            stream.write(len(reply).to_bytes(8, "little") + reply)
+                reply = {"error": str(error) or type(error).__name__}
+            data = json.dumps(reply).encode()
+            stream.write(len(data).to_bytes(8, "little") + data)
             stream.flush()
 
 
