@@ -12,6 +12,7 @@ from jax_array_info import to_text
 from jax_array_info_core import propagation_report
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.programs.propagation.helper import NoAnswerError, Worker
+from jax_array_info_core.programs.propagation.wire import Reply, read_reply
 from tests.core.programs.propagation.helpers import has_ended, on_linux, worker_of
 from tests.core.programs.propagation.programs import needs_shardy, struct
 from tests.threads import in_threads
@@ -91,6 +92,13 @@ def test_a_crash_for_a_question_is_a_reason_and_the_next_one_starts_another(
         str(caught.value) == f"the helper process that ran Shardy ended with {name}, and your program is safe"
     )
     assert worker.ask(bytecode).meshes
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"ended": 3}', b'{"answer": {"meshes": []}}'])
+def test_what_is_no_reply_is_refused(data):
+    with pytest.raises(ValueError, match=r"JSON|Expected|Object|Input"):
+        read_reply(data)
+    assert read_reply(b'{"ended": " with SIGSEGV"}') == Reply(ended=" with SIGSEGV")
 
 
 @on_linux
