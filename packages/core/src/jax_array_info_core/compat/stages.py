@@ -183,10 +183,7 @@ def argument_leaves(
         is_kept = [sharding is not None for sharding in got]
     if len(given) == len(flat):
         specified = [_specified(getattr(value, "sharding", None)) for value in given]
-        asked = [
-            sharding if kept else other
-            for sharding, other, kept in zip(asked, specified, is_kept, strict=True)
-        ]
+        asked = [old if kept else new for old, new, kept in zip(asked, specified, is_kept, strict=True)]
     ends = [_numbered(jax.tree_util.keystr(keys[2:])) for keys, _ in flat]
     of_trace = _argument_labels(stages.traced, len(flat))
     written = of_trace or _kept_labels(parameter_labels, is_kept)
