@@ -215,8 +215,8 @@ class CheckReport(Displayed):
             "avoidable replication": self.avoidable_nbytes - small,
             "fewer devices": self.fewer_devices_nbytes,
         }
-        told = {one.kind for one in self.findings}
-        words = [limits.words(kind, cost) for kind, cost in costs.items() if cost and kind not in told]
+        kinds = {finding.kind for finding in self.findings}
+        words = [limits.words(kind, cost) for kind, cost in costs.items() if cost and kind not in kinds]
         if small:
             share = f"{format_bytes(small)} ({small / self.fullest_device_nbytes:.2%})"
             words.append(

@@ -226,7 +226,9 @@ class RecordStall:
     """Stacks of the threads, that of ``origin`` first: at most 16."""
 
     def __post_init__(self) -> None:
-        if len(self.threads) > MOST_THREADS or any(len(one.frames) > MOST_FRAMES for one in self.threads):
+        if len(self.threads) > MOST_THREADS or any(
+            len(thread.frames) > MOST_FRAMES for thread in self.threads
+        ):
             raise ValueError(f"more than {MOST_THREADS} stacks, or {MOST_FRAMES} frames of one")
 
     @property

@@ -78,27 +78,27 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
         return
     leaves = tuple(
         FindingLeaf(
-            path=one.op,
-            shape=one.shape,
-            dtype=one.dtype,
-            nbytes=one.repeated_nbytes,
-            change=one.words,
-            remedy=f"repeats {grouped(one.repeated_flops)} FLOPs" if one.repeated_flops else "",
-            origin=one.origin,
-            count=one.count,
+            path=row.op,
+            shape=row.shape,
+            dtype=row.dtype,
+            nbytes=row.repeated_nbytes,
+            change=row.words,
+            remedy=f"repeats {grouped(row.repeated_flops)} FLOPs" if row.repeated_flops else "",
+            origin=row.origin,
+            count=row.count,
         )
-        for one in rows
+        for row in rows
     )
-    largest = max(one.repeated_nbytes for one in rows)
-    are = counted(sum(one.count for one in rows), "value is", "values are")
-    each = "" if len(leaves) == 1 and rows[0].count == 1 else f" The largest takes {format_bytes(largest)}."
+    largest = max(row.repeated_nbytes for row in rows)
+    are = counted(sum(row.count for row in rows), "value is", "values are")
+    size = "" if len(leaves) == 1 and rows[0].count == 1 else f" The largest takes {format_bytes(largest)}."
     yield Finding(
         kind="repeated value",
-        problem=f"{are} computed or held whole by every device, of what is sharded before or after.{each}",
-        remedy=" ".join(dict.fromkeys(_REMEDIES[_kind(one)] for one in rows)),
+        problem=f"{are} computed or held whole by every device, of what is sharded before or after.{size}",
+        remedy=" ".join(dict.fromkeys(_REMEDIES[_kind(row)] for row in rows)),
         nbytes=largest,
         leaves=leaves,
-        mesh_axes=tuple(dict.fromkeys(name.partition(":")[0] for one in rows for name in one.axes or ())),
+        mesh_axes=tuple(dict.fromkeys(name.partition(":")[0] for row in rows for name in row.axes or ())),
     )
 
 
@@ -110,5 +110,5 @@ _REMEDIES = {
 }
 
 
-def _kind(one: RepeatedValue) -> str:
-    return "fft" if one.op == "fft" else "sum" if one.is_sum else ""
+def _kind(row: RepeatedValue) -> str:
+    return "fft" if row.op == "fft" else "sum" if row.is_sum else ""

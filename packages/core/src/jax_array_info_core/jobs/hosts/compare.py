@@ -69,7 +69,7 @@ def hosts_of(
     kept, left_out = _of_one_job(list(sources))
     every_unread = (*unread, *left_out)
     process_count = kept[0].process_count if kept else 0
-    known = {host.process for host in kept} | {one.process for one in every_unread}
+    known = {host.process for host in kept} | {host.process for host in every_unread}
     missing = tuple(process for process in range(process_count) if process not in known)
     reference, alike = _reference(kept)
     others = [host for host in kept if host.digest and reference and host.digest != reference.digest]
@@ -94,7 +94,9 @@ def hosts_of(
 def _of_one_job(sources: Sequence[Source]) -> tuple[list[HostSummary], list[UnreadHost]]:
     """Return the summaries of one job by process index, and why the others are left out."""
     count = _most_frequent(source.summary.process_count for source in sources)
-    of = _most_frequent(source.summary.of for source in sources if source.summary.process_count == count)
+    report_class = _most_frequent(
+        source.summary.of for source in sources if source.summary.process_count == count
+    )
     kept: dict[int, Source] = {}
     left_out: list[UnreadHost] = []
     for source in sources:
@@ -104,8 +106,8 @@ def _of_one_job(sources: Sequence[Source]) -> tuple[list[HostSummary], list[Unre
             reason = f"of a job of {processes}, not {count}: keep one job in a folder"
             left_out.append(UnreadHost(name=source.name, reason=reason))
             continue
-        if summary.of != of:
-            reason = f"a {summary.of}, not a {of} as most"
+        if summary.of != report_class:
+            reason = f"a {summary.of}, not a {report_class} as most"
         elif summary.process in kept:
             reason = f"process {summary.process} again, after {kept[summary.process].name}"
         else:
@@ -117,8 +119,8 @@ def _of_one_job(sources: Sequence[Source]) -> tuple[list[HostSummary], list[Unre
 
 def _most_frequent(values: Iterable[_T]) -> _T | None:
     """Return the most frequent value, the first of several; None without values."""
-    found = Counter(values).most_common(1)
-    return found[0][0] if found else None
+    most = Counter(values).most_common(1)
+    return most[0][0] if most else None
 
 
 def _reference(hosts: Sequence[HostSummary]) -> tuple[HostSummary | None, int]:
@@ -150,8 +152,8 @@ def _differences(
         extra, lacking = arrays.without(expected), expected.without(arrays)
         yield HostDifference(
             process=host.process,
-            extra_count=sum(one.count for one in extra),
-            lacking_count=sum(one.count for one in lacking),
+            extra_count=sum(array.count for array in extra),
+            lacking_count=sum(array.count for array in lacking),
             extra=tuple(extra[:_MOST_ARRAYS]),
             lacking=tuple(lacking[:_MOST_ARRAYS]),
         )
@@ -176,7 +178,7 @@ def _different(
 ) -> Finding | None:
     if not differences or reference is None:
         return None
-    who = processes_words([one.process for one in differences])
+    who = processes_words([difference.process for difference in differences])
     verb = "has" if len(differences) == 1 else "have"
     others = f"{alike} other processes" if alike > 1 else f"process {reference.process}"
     problem = f"{who[:1].upper()}{who[1:]} {verb} another set of arrays than {others}."
@@ -184,7 +186,7 @@ def _different(
         kind="different arrays",
         problem=problem,
         remedy="Look for code that only some processes run, such as one below if jax.process_index() == 0.",
-        leaves=tuple(leaf for one in differences for leaf in _leaves(one)),
+        leaves=tuple(leaf for difference in differences for leaf in _leaves(difference)),
     )
 
 
@@ -200,8 +202,8 @@ def _leaves(difference: HostDifference) -> Iterator[FindingLeaf]:
     ):
         for array in arrays:
             yield _leaf(name, verb, array)
-        if rest := count - sum(array.count for array in arrays):
-            yield FindingLeaf(path=name, shape=(), dtype="", change=f"{rest} more {verb}")
+        if more_count := count - sum(array.count for array in arrays):
+            yield FindingLeaf(path=name, shape=(), dtype="", change=f"{more_count} more {verb}")
 
 
 def _leaf(name: str, verb: str, array: HostArray) -> FindingLeaf:
@@ -225,5 +227,7 @@ def _unread(unread: Sequence[UnreadHost]) -> Finding | None:
         kind="unread host",
         problem=f"{counted(len(unread), 'report', 'reports')} {verb} left out.",
         remedy="Write the files again with save_report, in the same job and with the same version.",
-        leaves=tuple(FindingLeaf(path=one.name, shape=(), dtype="", change=one.reason) for one in unread),
+        leaves=tuple(
+            FindingLeaf(path=source.name, shape=(), dtype="", change=source.reason) for source in unread
+        ),
     )

@@ -220,15 +220,15 @@ class Recording:
     def _line_of(self, mark: Moment) -> RecordMark:
         self._watch.mark(mark.time, mark.name, mark.step, mark.begin)
         nothing = (0,) * len(self._devices)
-        found = InUse(nothing) if mark.bytes is None else mark.bytes
+        use = InUse(nothing) if mark.bytes is None else mark.bytes
         return RecordMark(
             time=round(mark.time, _DIGITS),
             name=mark.name,
             step=mark.step,
             is_end=mark.is_end,
             begin=None if mark.begin is None else round(mark.begin, _DIGITS),
-            in_use=found.in_use,
-            peak=found.peak,
+            in_use=use.in_use,
+            peak=use.peak,
         )
 
     def _fail(self, failure: Failure) -> None:
@@ -348,7 +348,7 @@ class Recording:
         os.makedirs(self._folder, exist_ok=True)
         self._segment = Segment(self._folder, process, time.time())
         memory = self._memory()
-        has_statistics = any(found["bytes_in_use"] is not None for found in memory)
+        has_statistics = any(statistics["bytes_in_use"] is not None for statistics in memory)
         self._segment.write(
             RecordStart(
                 time=_now(),
@@ -360,9 +360,9 @@ class Recording:
                 platform=plain_text(self._devices[0].platform) if self._devices else "?",
                 devices=tuple(
                     RecordDevice(
-                        id=int(device.id), name=device_name(device), bytes_limit=found["bytes_limit"]
+                        id=int(device.id), name=device_name(device), bytes_limit=statistics["bytes_limit"]
                     )
-                    for device, found in zip(self._devices, memory, strict=True)
+                    for device, statistics in zip(self._devices, memory, strict=True)
                 ),
                 in_use_source="allocator" if has_statistics else "arrays",
                 every=self._every,

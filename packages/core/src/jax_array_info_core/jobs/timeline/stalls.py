@@ -82,7 +82,7 @@ class Watch:
         if begin is None:
             self._open = [*self._open, (time, name)][-_MOST_OPEN:]
             return
-        self._open = [one for one in self._open if one[0] < begin]
+        self._open = [mark for mark in self._open if mark[0] < begin]
         since = clock.monotonic() - (clock.time() - begin)
         if sum(moved > since for moved, _ in [*self._moves]) > 1:
             self._left = step
@@ -141,9 +141,9 @@ def _stall(stepper: int, step: int, mark: str | None, seconds: float) -> RecordS
     names = {thread.ident: thread.name[:_LONGEST_NAME] for thread in threading.enumerate()}
     threads = (
         RecordThread(
-            name=names.get(thread, f"thread {thread}"), frames=tuple(map(_line, found[:MOST_FRAMES]))
+            name=names.get(thread, f"thread {thread}"), frames=tuple(map(_line, stack[:MOST_FRAMES]))
         )
-        for thread, found in zip(order[:MOST_THREADS], stacks, strict=False)
+        for thread, stack in zip(order[:MOST_THREADS], stacks, strict=False)
     )
     return RecordStall(
         time=round(now, 6),
@@ -168,10 +168,10 @@ def _call(frames: Sequence[_Frame]) -> str | None:
         frames: The frames that the line called, innermost first.
     """
     calls = [(module, code.co_qualname) for code, _, module in reversed(frames)]
-    found = [
+    texts = [
         name.replace("ArrayImpl", "jax.Array") if name.startswith("ArrayImpl.") else _CALLS.get(name)
         for module, name in calls
         if module.startswith("jax.")
     ]
-    found += [f"{module}.{name}"[:_LONGEST_NAME] for module, name in calls if not module.startswith("jax.")]
-    return next(filter(None, found), None)
+    texts += [f"{module}.{name}"[:_LONGEST_NAME] for module, name in calls if not module.startswith("jax.")]
+    return next(filter(None, texts), None)
