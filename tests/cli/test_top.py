@@ -140,12 +140,12 @@ def test_after_a_stop_that_it_does_not_notice_the_terminal_is_set_up_again(folde
 
 
 def test_a_page_follows_the_size_of_the_terminal(folder):
-    with top(str(folder), columns=40, lines=10) as terminal:
-        terminal.wait_for("train.py:14")
-        assert "last minute" not in terminal.text
+    with top(str(folder), columns=40, lines=24) as terminal:
+        terminal.wait_for("arrays on cuda:0")
+        assert "per minute ┃" not in terminal.text
         terminal.resize(200, 50)
         terminal.wait_for("right: next device")
-        assert "last minute" in terminal.text
+        assert "per minute ┃" in terminal.text
         terminal.press("q")
         assert terminal.exit_code() == 0
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel as RichPanel
+from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
 from jax_array_info_core.base.quantities import counted
@@ -33,7 +34,7 @@ from jax_array_info_core.facts.pages.blocks import (
 from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.facts.reports.array import ArrayReport
 
-from ..style import LEAST_WIDTH, ForConsole, shows_colors
+from ..style import ASIDE, LEAST_WIDTH, ForConsole, shows_colors, written
 from .lines import LOOKS, Lines, Writing
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _GAP = 2
 _LEAST_COLUMN = 36
 """Least width of a column next to others."""
-_MOST_LINES = 40
+_MOST_LINES, _WIDTH = 40, 80
 _FIRST_ROWS = 2
 """Number of rows of each list that are shown before the first row of a table."""
 
@@ -87,12 +88,19 @@ def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = 
     return shown
 
 
-def planned_rows(blocks: Sequence[Listing]) -> list[int]:
-    """Return the numbers of rows of each block with which a page has at most 40 lines.
+def planned_rows(
+    blocks: Sequence[Listing], most_lines: int = _MOST_LINES - 1, width: int = _WIDTH
+) -> list[int]:
+    """Return the numbers of rows of each block with which a page has at most some lines.
 
     Each block gets a row in turn, findings first, as long as its next one fits. Lists have two rows before
     tables have any. If the page is longer without any rows, only lists to the end of the last finding have
     one.
+
+    Args:
+        blocks: The blocks.
+        most_lines: Maximum number of lines. By default, 40 with the line on the rows that are left out.
+        width: Maximum line length in characters.
     """
     if not left_out(blocks, 0):
         return [*map(longest_list, blocks)]
@@ -100,8 +108,8 @@ def planned_rows(blocks: Sequence[Listing]) -> list[int]:
     lists = [place for place, block in enumerate(blocks) if isinstance(block, Limited)]
     first = {place for place in lists if place < last}
     first.update([place for place in lists if place > last][: last >= 0])
-    heights = [*map(_heights, blocks)]
-    room = _MOST_LINES - 1  # a line says how many rows are left out
+    heights = [_heights(block, most_lines, width) for block in blocks]
+    room = most_lines
     if sum(lines[0] for lines in heights) > room:
         return [int(place in first) for place in range(len(blocks))]
 
@@ -114,8 +122,9 @@ def planned_rows(blocks: Sequence[Listing]) -> list[int]:
     turns = sorted(steps, key=turn)
     while True:
         limits = _allotted(heights, turns, room)
-        excess = sum(_height(cut([block], most)) for block, most in zip(blocks, limits, strict=True))
-        if (excess := excess - _MOST_LINES + 1) <= 0 or not any(limits):
+        height = sum(_height(cut([block], most), width) for block, most in zip(blocks, limits, strict=True))
+        excess = height - most_lines
+        if excess <= 0 or not any(limits):
             return limits
         room -= excess  # rows that are shown alone may be longer than with the others
 
@@ -138,41 +147,41 @@ def _allotted(heights: Sequence[Sequence[int]], turns: Sequence[tuple[int, int]]
     return limits
 
 
-def _heights(block: Listing) -> list[int]:
+def _heights(block: Listing, most_lines: int, width: int) -> list[int]:
     """Return the lines of a block with 0, 1, 2 … rows, as far as a page may hold them.
 
     The block is laid out with all its rows, or with as many as there are lines. The lines with fewer rows
     are those without the lines of the others, as far as rows do not change each other.
     """
     length = longest_list(block)
-    most = min(length, _MOST_LINES)
+    most = min(length, most_lines)
     rest = most if most < length else most - 1  # with the row that stands for the others
-    heights = [_height(cut([block], 0))]
+    heights = [_height(cut([block], 0), width)]
     if rest > 0:
-        rows = [*accumulate(_added_lines(block, rest), initial=0)]
-        whole = _height(cut([block], rest))
+        rows = [*accumulate(_added_lines(block, rest, width), initial=0)]
+        whole = _height(cut([block], rest), width)
         heights += [whole - rows[-1] + rows[count] for count in range(1, rest + 1)]
-    return [*heights, _height(cut([block], most))] if rest < most else heights
+    return [*heights, _height(cut([block], most), width)] if rest < most else heights
 
 
-def _height(blocks: Iterable[Block]) -> int:
+def _height(blocks: Iterable[Block], width: int) -> int:
     """Return the number of lines of blocks, without pictures."""
-    written = [block for block in blocks if not isinstance(block, Picture)]
-    return text_of(on_console(written)).count("\n") + 1 if written else 0
+    drawn = [block for block in blocks if not isinstance(block, Picture)]
+    return text_of(on_console(drawn, width=width), width=width).count("\n") + 1 if drawn else 0
 
 
-def _added_lines(block: Listing, most: int) -> list[int]:
+def _added_lines(block: Listing, most: int, width: int) -> list[int]:
     """Return the number of lines that each of the first things of a block adds to it."""
     if isinstance(block, Limited):
-        without = _height(block.show([]))
-        return [_height(block.show([thing])) - without for thing in block.split(most)[0]]
+        without = _height(block.show([]), width)
+        return [_height(block.show([thing]), width) - without for thing in block.split(most)[0]]
     from .tables import laid_out  # lists do not need it
 
     lines = [0] * most
     for table in cut([block], most):
         if isinstance(block, Table) and isinstance(table, Table):
             places = chain(*(_places(section, most) for section in block.sections))
-            heights = laid_out(table, 80, Writing("utf-8")).row_heights
+            heights = laid_out(table, width, Writing("utf-8")).row_heights
             for place, height in zip(places, heights, strict=False):  # things may share a row
                 if place is not None:
                     lines[place] += height
@@ -296,6 +305,32 @@ def on_console(blocks: Iterable[Block], *, width: int = 80, use_color: bool = Fa
 
     def make(console: Console, options: ConsoleOptions) -> RenderableType:
         return Group(*_drawn(known, console, options, min(width, options.max_width), use_color))
+
+    return ForConsole(make)
+
+
+def on_screen(
+    blocks: Sequence[Listing], last: str, *, width: int, height: int, use_color: bool = False
+) -> ForConsole:
+    """Return as many rows of blocks as a screen holds, above a last line.
+
+    Args:
+        blocks: The blocks.
+        last: The last line.
+        width: Width of the screen in characters.
+        height: Height of the screen in lines.
+        use_color: Whether to fill the cells of pictures.
+    """
+    room = max(width, LEAST_WIDTH)
+    limits = planned_rows(blocks, height - 1, room)
+    shown = [*chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))]
+
+    def make(console: Console, options: ConsoleOptions) -> RenderableType:
+        wide = options.update(width=room)
+        above = console.render_lines(on_console(shown, width=room, use_color=use_color), wide, pad=False)
+        above = [*above, *[[Segment("")]] * height][: height - 1]
+        lines = [*above, *console.render_lines(written(last, look=ASIDE), wide, pad=False)[:1]]
+        return SegmentLines([Segment.adjust_line_length(line, width, pad=False) for line in lines], True)
 
     return ForConsole(make)
 

@@ -1,0 +1,251 @@
+"""The page of the memory of a running job: devices, the largest allocation sites with their trend, marks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
+from typing import Literal, TypeAlias
+
+from ...base.quantities import counted, format_bytes, time_words
+from ..reports import TimelineReport
+from ..reports.timeline import TimelineSeries
+from ..reports.timeline_process import TimelineDevice, TimelineProcess
+from .blocks import (
+    Column,
+    Limited,
+    Listing,
+    Look,
+    Note,
+    Row,
+    Sentence,
+    Table,
+    limited,
+    more,
+    number,
+    that_apply,
+)
+from .words import site_words, size_words
+
+Sort = Literal["bytes", "trend", "name"]
+"""Order of the allocation sites: the most bytes, the largest change per minute, or the name."""
+SORTS: tuple[Sort, ...] = ("bytes", "trend", "name")
+
+_Pair: TypeAlias = "tuple[TimelineProcess, TimelineDevice]"
+_HIGH, _FULL = 0.75, 0.9
+"""Part of the limit from which a device is rather full, and full."""
+_LONGEST_FOLDER = 40
+"""Length of a path, in characters, of which only the last folder is named."""
+_DEVICE_GROUPINGS = (
+    (("device",), ("in use",), ("used",), ("peak",), ("limit",), ("host",)),
+    (("device", "host"), ("in use", "used"), ("peak", "limit")),
+    (("device", "host"), ("in use", "used", "peak", "limit")),
+)
+_SITES = (
+    Column("in use", "number"),
+    Column("arrays", "number"),
+    Column("per minute", "number", before="per minute "),
+    Column("allocation site", "text"),
+)
+_SITE_GROUPINGS = (
+    (("in use",), ("arrays",), ("per minute",), ("allocation site",)),
+    (("in use",), ("allocation site", "per minute", "arrays")),
+)
+
+
+def running_page(report: TimelineReport, *, sort: Sort = "bytes") -> Iterator[Listing]:
+    """Yield the states of the processes, the devices, the marks, what went wrong, and the allocation sites.
+
+    Args:
+        report: The last minute of a record.
+        sort: Order of the allocation sites.
+    """
+    name = report.folder
+    if len(name) > _LONGEST_FOLDER:
+        name = PurePath(name).name or name
+    yield Sentence(f"{name}: {_states_words(report)}, at {time_words(report.read_at)}", "answer", hang=0)
+    if report.standing:
+        yield Sentence(report.standing, "alarm", hang=0)
+    yield _devices(report)
+    if report.marks:
+        yield Sentence(_marks_words(report))
+    yield Limited(
+        [*_notices(report)],
+        lambda notices: (Sentence(words, look) for words, look in notices),
+        lambda notices: [Sentence(f"{len(notices)} more of such lines", "aside")],
+    )
+    yield _sites(report, sort)
+
+
+def _devices(report: TimelineReport) -> Table:
+    """Return a row for each device; of too many, the fullest and the range of the others."""
+    pairs = [(process, device) for process in report.processes for device in process.devices]
+    largest = max((device.peak_nbytes for _, device in pairs), default=0) or 1
+    has_hosts = len({process.host_name for process in report.processes}) > 1
+    only_arrays = all(process.in_use_source == "arrays" for process in report.processes)
+
+    def share(device: TimelineDevice) -> float:
+        return device.bytes_in_use / (device.bytes_limit or largest)
+
+    def row(pair: _Pair) -> Row:
+        process, device = pair
+        part = share(device) if device.bytes_limit else 0.0
+        look: Look = "alarm" if part >= _FULL else "warning" if part >= _HIGH else ""
+        return {
+            "device": _device_name(report, *pair),
+            "in use": size_words(device.bytes_in_use),
+            "used": Note(f"{part:.0%}", look) if device.bytes_limit else "",
+            "peak": size_words(device.peak_nbytes),
+            "limit": size_words(device.bytes_limit) if device.bytes_limit else "",
+            "host": process.host_name if has_hosts else "",
+        }
+
+    def rest(others: Sequence[_Pair]) -> Row:
+        least, most = (form(device.bytes_in_use for _, device in others) for form in (min, max))
+        start = "" if least == most else f"{format_bytes(least)} to "
+        return {"device": more(len(others)), "in use": f"{start}{format_bytes(most)}"}
+
+    columns = (
+        Column("device", is_kept=True),
+        Column("in use", "number", head="in arrays" if only_arrays else ""),
+        Column("used", "number"),
+        Column("peak", "number", before="peak "),
+        Column("limit", "number", before="limit "),
+        Column("host"),
+    )
+    rows = limited(pairs, row, rest, size=lambda pair: round(share(pair[1]) * 10**9))
+    return Table("devices", columns, [rows], _DEVICE_GROUPINGS)
+
+
+def _device_name(report: TimelineReport, process: TimelineProcess, device: TimelineDevice) -> Note:
+    """Return the name of a device, with its process; that of the timeline is emphasized."""
+    run = f" run {process.run}" if process.run_count > 1 else ""
+    name = device.name if len(report.processes) == 1 else f"{process.process}{run} {device.name}"
+    is_chosen = (process.process, process.run, device.id) == (report.process, report.run, report.device)
+    return Note(name, "answer" if is_chosen else "")
+
+
+def _sites(report: TimelineReport, sort: Sort) -> Table:
+    """Return a row for each allocation site on the device of the timeline."""
+
+    def row(series: TimelineSeries) -> Row:
+        look: Look = "" if series.kind == "origin" else "aside"
+        return {
+            "in use": size_words(series.nbytes[-1]),
+            "arrays": "" if series.count is None else number(series.count, "array"),
+            "per minute": _change_words(series.nbytes_per_minute),
+            "allocation site": Note(_series_words(series), look),
+        }
+
+    def rest(others: Sequence[TimelineSeries]) -> Row:
+        return {
+            "in use": format_bytes(sum(series.nbytes[-1] for series in others)),
+            "allocation site": Note(more(len(others), "row", "rows"), "aside"),
+        }
+
+    ranked = [series for series in _sorted_series(report.series, sort) if series.nbytes[-1]]
+    return Table(_subject_words(report), _SITES, [limited(ranked, row, rest)], _SITE_GROUPINGS)
+
+
+def _sorted_series(series: Sequence[TimelineSeries], sort: Sort) -> list[TimelineSeries]:
+    """Return the allocation sites in some order, then the other arrays and the rest."""
+    orders: dict[Sort, Callable[[TimelineSeries], float | str]] = {
+        "bytes": lambda line: -line.nbytes[-1],
+        "trend": lambda line: -(line.nbytes_per_minute or 0.0),
+        "name": _series_words,
+    }
+    by_bytes = sorted((line for line in series if line.kind == "origin"), key=orders["bytes"])
+    return [*sorted(by_bytes, key=orders[sort]), *(line for line in series if line.kind != "origin")]
+
+
+def _series_words(series: TimelineSeries) -> str:
+    """Return the allocation site, and the dtype and shape if it has one."""
+    if series.kind != "origin":
+        return series.kind if series.kind == "other arrays" else "not in arrays"
+    words = "" if series.origin is None and series.content else site_words(series.origin)
+    return "  ".join(filter(None, (words, series.content)))
+
+
+def _change_words(change: float | None) -> str:
+    """Return a change with its sign: ``+1.0 MiB``; nothing for none."""
+    if change is None or not round(change):
+        return ""
+    return f"{'+' if change > 0 else '-'}{format_bytes(round(abs(change)))}"
+
+
+_STATES: dict[str, str] = {"gone": "died", "raised": "failed"}
+
+
+def _states_words(report: TimelineReport) -> str:
+    """Return the number of processes in each state: ``8 processes on 2 hosts, 7 running, 1 died``."""
+    states = Counter(_STATES.get(process.state, process.state) for process in report.processes)
+    recorded = len({process.process for process in report.processes})
+    if unrecorded := report.process_count - recorded:
+        states["without a record"] = max(unrecorded, 0)
+    hosts = len({process.host_name for process in report.processes})
+    parts = that_apply(
+        (True, counted(report.process_count, "process", "processes")),
+        (recorded < len(report.processes), f"in {len(report.processes)} runs"),
+        (hosts > 1, f"on {hosts} hosts"),
+    )
+    words = " ".join(parts)
+    if len(report.processes) == report.process_count == 1:
+        return f"{words}, {next(iter(states))}"
+    if len(states) == 1:
+        return f"{words}, all {next(iter(states))}"
+    return ", ".join([words, *(f"{count} {state}" for state, count in states.items() if count)])
+
+
+def _subject_words(report: TimelineReport) -> str:
+    """Return the device of the timeline, and the step and the mark of its process."""
+    process, device = report.chosen, report.chosen_device
+    if process is None or device is None:
+        return ""
+    owner = f" of {process.name}" if len(report.processes) > 1 else ""
+    parts = that_apply(
+        (True, f"arrays on {device.name}{owner}"),
+        (process.step is not None, f"step {process.step}"),
+        (process.mark is not None, f"in {process.mark}"),
+    )
+    return ", ".join(parts)
+
+
+def _marks_words(report: TimelineReport) -> str:
+    """Return the marks of the last minute, the latest first: ``marks: eval 2 times, +1.0 GiB``."""
+    latest = sorted(report.marks, key=lambda mark: -max(mark.times, default=0.0))
+    words = [
+        f"{mark.name} {'once' if mark.count == 1 else f'{mark.count} times'}"
+        f"{f', +{format_bytes(added)}' if (added := mark.added_nbytes or 0) > 0 else ''}"
+        f"{f', at {time_words(mark.times[-1])}' if mark.times else ''}"
+        for mark in latest
+    ]
+    return f"marks: {'; '.join(words)}"
+
+
+def _notices(report: TimelineReport) -> Iterator[tuple[str, Look]]:
+    """Yield each allocation that failed, process that ended and file that could not be read, with a look."""
+    names = {(process.process, process.run): process.name for process in report.processes}
+    for error in report.out_of_memory:
+        name = names.get((error.process, error.run), f"process {error.process}")
+        size = f", {format_bytes(error.requested_nbytes)} requested" if error.requested_nbytes else ""
+        yield f"{name} ran out of memory at {time_words(error.time)}{size}", "warning"
+    for process in report.processes:
+        if process.state != "running":
+            place = "" if process.run_count > 1 else f" (process id {process.pid} on {process.host_name})"
+            message = f": {process.message}" if process.message else ""
+            is_wrong = process.state not in ("stopped", "exited")
+            words = f"{process.name} {_ended_words(process)} {time_words(process.end)}{place}{message}"
+            yield words, "warning" if is_wrong else ""
+    for unread in report.unread:
+        yield f"{unread.name}: {unread.reason}", "warning"
+
+
+def _ended_words(process: TimelineProcess) -> str:
+    """Return how a process ended, up to the time."""
+    return {
+        "not heard from": "was last heard from at",
+        "gone": "was killed or crashed after",
+        "stopped": "stopped recording at",
+        "exited": "exited at",
+        "raised": "ended with an exception at",
+    }[process.state]
