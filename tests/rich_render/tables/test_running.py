@@ -134,7 +134,6 @@ def test_a_page_has_the_devices_the_marks_and_the_allocation_sites_with_their_tr
         lines(timeline())
         == """\
 memory/: 1 process, running, at 22:13:20
-                     devices
 ┏━━━━━━━━┳━━━━━━━━━━┳━━━━━━┳━━━━━━━━━━┳━━━━━━━━━━┓
 ┃ device ┃   in use ┃ used ┃     peak ┃    limit ┃
 ┡━━━━━━━━╇━━━━━━━━━━╇━━━━━━╇━━━━━━━━━━╇━━━━━━━━━━┩
@@ -142,7 +141,7 @@ memory/: 1 process, running, at 22:13:20
 │ cuda:1 │ 70.0 GiB │  88% │ 78.0 GiB │ 80.0 GiB │
 └────────┴──────────┴──────┴──────────┴──────────┘
 marks: eval 2 times, +1.0 GiB, at 22:13:13
-               arrays on cuda:0, step 1200, in eval
+arrays on cuda:0, step 1200, in eval
 ┏━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
 ┃   in use ┃ arrays ┃ per minute ┃ allocation site                ┃
 ┡━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩

@@ -198,9 +198,9 @@ class TableLayout:
         content, safe = self.content, self.writing.safe
         missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
         caption = "\n".join(filter(None, (missing, self.table.caption))) or None
-        title = style.written(*map(safe, filter(None, (self.table.title, self.table.subtitle))))
+        titles = [safe(title) for title in (self.table.title, self.table.subtitle) if title]
         # Rich accepts any renderable as a title
-        table = RichTable(title=cast(str, title), caption=caption)
+        table = RichTable(title=cast(str, style.written(*titles)) if titles else None, caption=caption)
         for head, alignment, size in zip(content.heads, content.alignments, self.widths, strict=True):
             table.add_column(head, justify=alignment, width=size, overflow="fold")
         for section in content.sections:

@@ -74,6 +74,8 @@ def running_page(report: TimelineReport, *, sort: Sort = "bytes") -> Iterator[Li
         lambda notices: (Sentence(words, look) for words, look in notices),
         lambda notices: [Sentence(f"{len(notices)} more of such lines", "aside")],
     )
+    if subject := _subject_words(report):
+        yield Sentence(subject, "answer")
     yield _sites(report, sort)
 
 
@@ -114,7 +116,7 @@ def _devices(report: TimelineReport) -> Table:
         Column("host"),
     )
     rows = limited(pairs, row, rest, size=lambda pair: round(share(pair[1]) * 10**9))
-    return Table("devices", columns, [rows], _DEVICE_GROUPINGS)
+    return Table("", columns, [rows], _DEVICE_GROUPINGS)
 
 
 def _device_name(report: TimelineReport, process: TimelineProcess, device: TimelineDevice) -> Note:
@@ -144,7 +146,7 @@ def _sites(report: TimelineReport, sort: Sort) -> Table:
         }
 
     ranked = [series for series in _sorted_series(report.series, sort) if series.nbytes[-1]]
-    return Table(_subject_words(report), _SITES, [limited(ranked, row, rest)], _SITE_GROUPINGS)
+    return Table("", _SITES, [limited(ranked, row, rest)], _SITE_GROUPINGS)
 
 
 def _sorted_series(series: Sequence[TimelineSeries], sort: Sort) -> list[TimelineSeries]:
