@@ -148,44 +148,50 @@ def finding_entries(report: PropagationReport, kind: str) -> list[Entry]:
     """
     match kind:
         case "conflict":
-            entries = _folded(_conflict(one) for one in report.conflicts if not one.is_meant)
+            entries = _folded(_conflict(row) for row in report.conflicts if not row.is_meant)
         case "lost mesh axis":
-            entries = _folded(_loss(one) for one in report.lost if one.nbytes != 0 and not one.is_meant)
+            entries = _folded(_loss(row) for row in report.lost if row.nbytes != 0 and not row.is_meant)
         case _:
-            entries = map(_replicated, by_key((_facts(one), one) for one in report.replicated).values())
-    return sorted(entries, key=lambda one: -one.total_nbytes)
+            entries = map(_replicated, by_key((_facts(row), row) for row in report.replicated).values())
+    return sorted(entries, key=lambda entry: -entry.total_nbytes)
 
 
 def _folded(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield entries; those that differ only in the indices of paths are one."""
 
-    def key(one: Entry) -> Hashable:
-        texts = (one.head, *map(text_of_pieces, one.details))
-        return one.nbytes, where_words(one.fact), *map(without_indices, texts)
+    def key(entry: Entry) -> Hashable:
+        texts = (entry.head, *map(text_of_pieces, entry.details))
+        return entry.nbytes, where_words(entry.fact), *map(without_indices, texts)
 
-    for group in by_key((key(one), one) for one in entries).values():
-        details = zip(*(one.details for one in group), strict=True)
+    for group in by_key((key(entry), entry) for entry in entries).values():
+        details = zip(*(entry.details for entry in group), strict=True)
         yield group[0]._replace(
-            head=folded_text([one.head for one in group]),
+            head=folded_text([entry.head for entry in group]),
             details=tuple(map(folded_pieces, details)),
-            times=sum(one.times for one in group),
+            times=sum(entry.times for entry in group),
         )
 
 
-def _conflict(one: Conflict) -> Entry:
-    operands = (_operand(each, is_whole=len(one.operands) == 1) for each in one.operands)
-    details = (*operands, (f"result {spec_words(one.result)}",))
-    return Entry(f"{one.mesh_axis}: {one.op} {one.rule}", details, one, one.nbytes, one.count)
+def _conflict(conflict: Conflict) -> Entry:
+    operands = (_operand(operand, is_whole=len(conflict.operands) == 1) for operand in conflict.operands)
+    details = (*operands, (f"result {spec_words(conflict.result)}",))
+    return Entry(
+        f"{conflict.mesh_axis}: {conflict.op} {conflict.rule}",
+        details,
+        conflict,
+        conflict.nbytes,
+        conflict.count,
+    )
 
 
-def _operand(one: ConflictOperand, *, is_whole: bool) -> Pieces:
+def _operand(operand: ConflictOperand, *, is_whole: bool) -> Pieces:
     """Return an operand of a conflict: its letter, the mesh axis with its origin, and its spec."""
-    axis = one.axis_origin
-    is_own = axis.path == one.name  # an argument of its own: its path is there already
+    axis = operand.axis_origin
+    is_own = axis.path == operand.name  # an argument of its own: its path is there already
     origin = (str(axis.kind),) if is_own else origin_pieces(axis)
     needs = "needs all of " if is_whole else ""
-    words = f" {needs}'{one.letter}' over {axis.mesh_axis} ("
-    return (_name(one.name), words, *origin, ")", f", {spec_words(one.spec)}")
+    words = f" {needs}'{operand.letter}' over {axis.mesh_axis} ("
+    return (_name(operand.name), words, *origin, ")", f", {spec_words(operand.spec)}")
 
 
 def _name(name: str) -> Link:
@@ -193,34 +199,34 @@ def _name(name: str) -> Link:
     return Link(name, name.rpartition(" of ")[2])
 
 
-def _loss(one: Loss) -> Entry:
-    operand = (_name(one.operand), f" {spec_words(one.before)} became {spec_words(one.after)}")
-    head = f"{_lost(one)} {type_text(one.dtype, one.shape)}"
-    return Entry(head, (operand, _why(one)), one, one.nbytes, one.count)
+def _loss(loss: Loss) -> Entry:
+    operand = (_name(loss.operand), f" {spec_words(loss.before)} became {spec_words(loss.after)}")
+    head = f"{_lost(loss)} {type_text(loss.dtype, loss.shape)}"
+    return Entry(head, (operand, _why(loss)), loss, loss.nbytes, loss.count)
 
 
-def _lost(one: Loss) -> str:
+def _lost(loss: Loss) -> str:
     """Return what is lost where: ``data: lost in dot_general``."""
-    if one.reason != "constraint":
-        return f"{one.mesh_axis}: lost in {one.op}"
-    by = "constraint" if one.op in _CONSTRAINTS else f"constraint on {one.op}"
-    return f"{one.mesh_axis}: left out by the {'requested output' if one.op == 'return' else by}"
+    if loss.reason != "constraint":
+        return f"{loss.mesh_axis}: lost in {loss.op}"
+    by = "constraint" if loss.op in _CONSTRAINTS else f"constraint on {loss.op}"
+    return f"{loss.mesh_axis}: left out by the {'requested output' if loss.op == 'return' else by}"
 
 
-def _why(one: Loss) -> Pieces:
+def _why(loss: Loss) -> Pieces:
     """Return why a mesh axis is lost, with the line of a constraint."""
-    if one.reason == "constraint" and one.constraint is not None:
-        return (Link(f"constraint {place_words(one.constraint)}", line_target(one.constraint)),)
-    return (_uneven(one) if one.reason == "uneven" else _REASONS[one.reason],)
+    if loss.reason == "constraint" and loss.constraint is not None:
+        return (Link(f"constraint {place_words(loss.constraint)}", line_target(loss.constraint)),)
+    return (_uneven(loss) if loss.reason == "uneven" else _REASONS[loss.reason],)
 
 
-def _uneven(one: Loss) -> str:
+def _uneven(loss: Loss) -> str:
     """Return what does not divide: ``24 does not divide by model=16: ...``."""
-    if one.size is None or one.divisor is None:
+    if loss.size is None or loss.divisor is None:
         return "the dimension does not divide by it"
-    words = f"{one.size} does not divide by {mesh_words(one.divisor)}"
-    axis, _, part = one.mesh_axis.partition(":(")
-    kept = next((name for dim in one.after.axes for name in dim if name.startswith(f"{axis}:(")), None)
+    words = f"{loss.size} does not divide by {mesh_words(loss.divisor)}"
+    axis, _, part = loss.mesh_axis.partition(":(")
+    kept = next((name for dim in loss.after.axes for name in dim if name.startswith(f"{axis}:(")), None)
     if not part or kept is None:
         return words
     major, _, minor = part.partition(")")
@@ -236,32 +242,34 @@ def _loss_detail(loss: Loss | None) -> tuple[Pieces, ...]:
     return ((_lost(loss), *at, ": ", *_why(loss)),)
 
 
-def _facts(one: ReplicatedValue) -> Hashable:
+def _facts(value: ReplicatedValue) -> Hashable:
     """Return what the values of several operations have in common to be one entry."""
     return (
-        type_text(one.dtype, one.shape),
-        one.spec,
-        one.mesh_axes,
-        one.avoidable_nbytes,
-        origin_words(one.origin),
-        *(without_indices(text_of_pieces(line)) for line in _loss_detail(one.loss)),
+        type_text(value.dtype, value.shape),
+        value.spec,
+        value.mesh_axes,
+        value.avoidable_nbytes,
+        origin_words(value.origin),
+        *(without_indices(text_of_pieces(line)) for line in _loss_detail(value.loss)),
     )
 
 
 def _replicated(group: Sequence[ReplicatedValue]) -> Entry:
     first = group[0]
-    ops = list(dict.fromkeys(one.op if one.path is None else f"argument {one.path}" for one in group))
-    own = (f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some(ops, MOST_OPS)}",)
+    ops = list(dict.fromkeys(value.op if value.path is None else f"argument {value.path}" for value in group))
+    words = (
+        f"{spec_words(first.spec)}, replicated over {', '.join(first.mesh_axes)}: {some(ops, MOST_OPS)}",
+    )
     return Entry(
         type_text(first.dtype, first.shape),
-        (own, *_loss_detail(first.loss)),
+        (words, *_loss_detail(first.loss)),
         replace(
             first,
-            phase=first.phase if len({one.phase for one in group}) == 1 else None,
-            columns=first.columns if len({one.columns for one in group}) == 1 else None,
+            phase=first.phase if len({value.phase for value in group}) == 1 else None,
+            columns=first.columns if len({value.columns for value in group}) == 1 else None,
         ),
         first.avoidable_nbytes,
-        sum(one.count for one in group),
+        sum(value.count for value in group),
     )
 
 
@@ -286,32 +294,32 @@ class ValueRow(NamedTuple):
 def value_rows(values: Iterable[PropagatedValue]) -> list[ValueRow]:
     """Return values, the most bytes first; alike ones of a line are one row."""
 
-    def key(one: PropagatedValue) -> Hashable:
+    def key(value: PropagatedValue) -> Hashable:
         return (
-            one.shape,
-            one.dtype,
-            value_spec_words(one),
-            origin_words(one.origin),
-            *(without_indices(text_of_pieces(pieces)) for pieces in _origins(one)),
+            value.shape,
+            value.dtype,
+            value_spec_words(value),
+            origin_words(value.origin),
+            *(without_indices(text_of_pieces(pieces)) for pieces in _origins(value)),
         )
 
     rows = [
         ValueRow(
             group[0],
             tuple(map(folded_pieces, zip(*map(_origins, group), strict=True))),
-            tuple(dict.fromkeys(f"{one.op} {one.phase or ''}".strip() for one in group)),
-            sum(one.count for one in group),
+            tuple(dict.fromkeys(f"{value.op} {value.phase or ''}".strip() for value in group)),
+            sum(value.count for value in group),
         )
-        for group in by_key((key(one), one) for one in values).values()
+        for group in by_key((key(value), value) for value in values).values()
     ]
     return sorted(rows, key=lambda row: -(row.value.nbytes or 0) * row.times)
 
 
 def _origins(value: PropagatedValue) -> list[Pieces]:
     """Return the mesh axes of each origin, and the link to it."""
-    groups = by_key(((one.kind, one.path, one.origin), one) for one in value.axes)
+    groups = by_key(((axis.kind, axis.path, axis.origin), axis) for axis in value.axes)
     return [
-        (f"{', '.join(one.mesh_axis for one in group)}: ", *origin_pieces(group[0]))
+        (f"{', '.join(axis.mesh_axis for axis in group)}: ", *origin_pieces(group[0]))
         for group in groups.values()
     ]
 
@@ -372,31 +380,31 @@ def _listed(rows: Sequence[_T], blocks: Callable[[_T], Iterator[Block]]) -> Limi
     return Limited(
         rows,
         lambda shown: chain.from_iterable(map(blocks, shown)),
-        lambda left: [Sentence(f"and {more(len(left))}", indent=2)],
+        lambda hidden: [Sentence(f"and {more(len(hidden))}", indent=2)],
     )
 
 
-def _entry(one: Entry) -> Iterator[Block]:
+def _entry(entry: Entry) -> Iterator[Block]:
     """Yield an entry of a finding, with its details below it."""
-    yield Entries([(one.size, "", counted_path(one.head, one.times), where_words(one.fact))])
-    for *pieces, last in one.details:
+    yield Entries([(entry.size, "", counted_path(entry.head, entry.times), where_words(entry.fact))])
+    for *pieces, last in entry.details:
         if pieces:
             yield Sentence("".join(map(words_of, pieces)), indent=4, end=words_of(last))
         else:
             yield Sentence(words_of(last), indent=4)
 
 
-def _ways(one: PropagatedLeaf | PropagatedValue) -> Iterator[Block]:
+def _ways(row: PropagatedLeaf | PropagatedValue) -> Iterator[Block]:
     """Yield an argument, an output or values, and each mesh axis with its way from its origin."""
-    if isinstance(one, PropagatedLeaf):
-        size, where = size_words(one.nbytes), ""
-        words = f"{one.path}  {one.type} {leaf_spec_words(one)}".rstrip()
+    if isinstance(row, PropagatedLeaf):
+        size, where = size_words(row.nbytes), ""
+        words = f"{row.path}  {row.type} {leaf_spec_words(row)}".rstrip()
     else:
-        size, where = size_words(one.nbytes, one.count), where_words(one)
-        array = counted_path(type_text(one.dtype, one.shape), one.count)
-        words = f"{one.op}  {array} {value_spec_words(one)}"
+        size, where = size_words(row.nbytes, row.count), where_words(row)
+        array = counted_path(type_text(row.dtype, row.shape), row.count)
+        words = f"{row.op}  {array} {value_spec_words(row)}"
     yield Entries([(size, "", words, where)])
-    for axis in one.axes:
+    for axis in row.axes:
         way = f" by way of {', '.join(step.place for step in axis.via)}" if axis.via else ""
         yield Sentence(f"{axis.mesh_axis}: from {axis}{way}", indent=4)
 
@@ -410,7 +418,7 @@ def _values(report: PropagationReport) -> Table:
             limited(
                 value_rows(report.values) if report.mesh else (),
                 _value,
-                lambda left: {"value": more(sum(row.times for row in left))},
+                lambda hidden: {"value": more(sum(row.times for row in hidden))},
                 is_apart=True,
             )
         ],

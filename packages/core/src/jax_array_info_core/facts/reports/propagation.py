@@ -54,10 +54,10 @@ class AxisOrigin:
 
     def __str__(self) -> str:
         """Return the text form, such as ``argument params/wi`` or ``outputs/wi``."""
-        of = self.path or (str(self.origin) if self.origin else "")
-        if self.kind == "output" and of.startswith("output"):
-            return of
-        return f"{self.kind or 'unknown'} {of}".rstrip()
+        place = self.path or (str(self.origin) if self.origin else "")
+        if self.kind == "output" and place.startswith("output"):
+            return place
+        return f"{self.kind or 'unknown'} {place}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class Conflict(OperationFact):
     @property
     def mesh_axes(self) -> tuple[str, ...]:
         """The mesh axes: two if they shard one letter."""
-        names = (self.mesh_axis, *(each.axis_origin.mesh_axis for each in self.operands))
+        names = (self.mesh_axis, *(operand.axis_origin.mesh_axis for operand in self.operands))
         return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
 
 
@@ -320,8 +320,10 @@ class PropagationReport(Displayed):
 
     def __post_init__(self) -> None:
         limits = Limits(min_nbytes=self.min_nbytes)
-        found = sorted(reported(_findings(self), self.ignored_codes, limits), key=lambda one: one.code)
-        object.__setattr__(self, "findings", tuple(found))
+        findings = sorted(
+            reported(_findings(self), self.ignored_codes, limits), key=lambda finding: finding.code
+        )
+        object.__setattr__(self, "findings", tuple(findings))
 
     @property
     def accepted(self) -> tuple[str, ...]:
@@ -339,15 +341,15 @@ class PropagationReport(Displayed):
 
 def _findings(report: PropagationReport) -> Iterator[Finding]:
     """Yield the findings about a propagation."""
-    if conflicts := [one for one in report.conflicts if not one.is_meant]:
-        whole = [one for one in conflicts if len(one.operands) == 1]
-        apart = sum(one.count for one in conflicts) - sum(one.count for one in whole)
+    if conflicts := [row for row in report.conflicts if not row.is_meant]:
+        whole = [row for row in conflicts if len(row.operands) == 1]
+        apart = sum(row.count for row in conflicts) - sum(row.count for row in whole)
         problems = [
             f"{counted(apart, 'operation has', 'operations have')} operands that exclude each other, so that"
             " data moves: one operand is gathered, or the result is summed over devices."
             if apart
             else "",
-            f"{counted(sum(one.count for one in whole), 'operation needs', 'operations need')} the whole of a"
+            f"{counted(sum(row.count for row in whole), 'operation needs', 'operations need')} the whole of a"
             " dimension that is sharded, so that data moves."
             if whole
             else "",
@@ -356,10 +358,10 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
             "conflict",
             conflicts,
             " ".join(filter(None, problems)),
-            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(one.operands) > 1] for one in conflicts)),
+            " ".join(dict.fromkeys(_CONFLICT_REMEDIES[len(row.operands) > 1] for row in conflicts)),
         )
-    if lost := [one for one in report.lost if one.nbytes != 0 and not one.is_meant]:
-        number = counted(sum(one.count for one in lost), "result lacks", "results lack")
+    if lost := [row for row in report.lost if row.nbytes != 0 and not row.is_meant]:
+        number = counted(sum(row.count for row in lost), "result lacks", "results lack")
         yield _finding(
             "lost mesh axis",
             lost,
@@ -367,11 +369,11 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
             _remedy(lost, "Constrain the result with jax.lax.with_sharding_constraint."),
         )
     if report.replicated:
-        number = counted(sum(one.count for one in report.replicated), "value is", "values are")
+        number = counted(sum(row.count for row in report.replicated), "value is", "values are")
         # Nothing that follows an operation without a rule reaches what it computes.
-        opaque = [one for one in report.replicated if f"{one.op} of {one.origin}" in report.unread]
-        calls = " and ".join(dict.fromkeys(one.op for one in opaque))
-        others = [one.loss for one in report.replicated if one not in opaque]
+        opaque = [row for row in report.replicated if f"{row.op} of {row.origin}" in report.unread]
+        calls = " and ".join(dict.fromkeys(row.op for row in opaque))
+        others = [row.loss for row in report.replicated if row not in opaque]
         yield _finding(
             "replicated value",
             report.replicated,
@@ -413,7 +415,7 @@ _REMEDIES = {
 def _remedy(losses: Sequence[Loss | None], other: str) -> str:
     """Return the fixes for the reasons of some losses, the costliest first; ``other`` for other reasons."""
     reasons = (
-        "" if one is None else "requested output" if one.op == "return" else one.reason for one in losses
+        "" if loss is None else "requested output" if loss.op == "return" else loss.reason for loss in losses
     )
     return " ".join(dict.fromkeys(_REMEDIES.get(reason, other) for reason in reasons))
 
@@ -424,31 +426,31 @@ def _finding(
     """Return a finding on some rows."""
     leaves = tuple(
         FindingLeaf(
-            path=(one.path or "") if isinstance(one, ReplicatedValue) else "",
-            shape=() if isinstance(one, Conflict) else one.shape,
-            dtype="" if isinstance(one, Conflict) else one.dtype,
-            nbytes=one.avoidable_nbytes if isinstance(one, ReplicatedValue) else one.nbytes,
-            change=f"{one.op} {one.rule}" if isinstance(one, Conflict) else one.op,
-            origin=one.origin,
-            count=one.count,
+            path=(row.path or "") if isinstance(row, ReplicatedValue) else "",
+            shape=() if isinstance(row, Conflict) else row.shape,
+            dtype="" if isinstance(row, Conflict) else row.dtype,
+            nbytes=row.avoidable_nbytes if isinstance(row, ReplicatedValue) else row.nbytes,
+            change=f"{row.op} {row.rule}" if isinstance(row, Conflict) else row.op,
+            origin=row.origin,
+            count=row.count,
         )
-        for one in rows
+        for row in rows
     )
     axes = (
-        one.mesh_axes if isinstance(one, ReplicatedValue) else (one.mesh_axis.partition(":")[0],)
-        for one in rows
+        row.mesh_axes if isinstance(row, ReplicatedValue) else (row.mesh_axis.partition(":")[0],)
+        for row in rows
     )
     # What moves adds up, and so do arguments. Other values need not be held at the same time.
-    added = [one for one in leaves if one.path or kind == "conflict"]
-    others = [one for one in leaves if one not in added]
-    nbytes = sum((one.nbytes or 0) * one.count for one in added)
-    if sum(one.count for one in others) > 1 or (others and added):
+    added = [leaf for leaf in leaves if leaf.path or kind == "conflict"]
+    others = [leaf for leaf in leaves if leaf not in added]
+    nbytes = sum((leaf.nbytes or 0) * leaf.count for leaf in added)
+    if sum(leaf.count for leaf in others) > 1 or (others and added):
         problem = f"{problem} {_LARGEST_OF[bool(added)]}"
     return Finding(
         kind=kind,
         problem=problem,
         remedy=remedy,
-        nbytes=nbytes + max((one.nbytes or 0 for one in others), default=0),
+        nbytes=nbytes + max((leaf.nbytes or 0 for leaf in others), default=0),
         leaves=leaves,
         mesh_axes=tuple(dict.fromkeys(name for names in axes for name in names)),
     )

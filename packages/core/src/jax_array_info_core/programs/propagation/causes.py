@@ -1,4 +1,4 @@
-"""What a program needs collectives for."""
+"""The needs of a program for collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process that runs Shardy's passes sends, and the program that is read from it."""
+"""The reply of the process that runs Shardy's passes, and the program that is read from it."""
 
 from __future__ import annotations
 
