@@ -144,8 +144,7 @@ def test_a_page_follows_the_size_of_the_terminal(folder):
         terminal.wait_for("arrays on cuda:0")
         assert "train.py:31" not in terminal.text
         terminal.resize(200, 50)
-        terminal.wait_for("right: next device")
-        assert "train.py:31" in terminal.text
+        terminal.wait_for("train.py:31")
         terminal.press("q")
         assert terminal.exit_code() == 0
 

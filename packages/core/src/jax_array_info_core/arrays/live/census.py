@@ -22,7 +22,7 @@ from ...facts.reports.origin import Origin
 from ...geometry.layouts.dtypes import bits_per_element, packed_nbytes, type_text
 from ..origins.origins import traceback_origins
 from ..origins.profiles import buffer_nbytes
-from .trends import Site
+from .trends import Level, Site
 
 _LONGEST = 0.0025
 """Seconds after which other threads run."""
@@ -348,3 +348,14 @@ def profile_nbytes(platform: str | None) -> dict[str, int] | None:
 def known_origins() -> Literal["known", "not told by this jax"]:
     """Return whether JAX records the allocation sites of arrays."""
     return "known" if has_tracebacks() else "not told by this jax"
+
+
+def levels_of(counts: Mapping[Kind, int]) -> dict[Site, Level]:
+    """Return the level of each line, and of each dtype and shape of a line."""
+    levels: dict[Site, Level] = {}
+    for kind, count in counts.items():
+        nbytes = count * kind.template.shard_nbytes * len(kind.local_devices)
+        for site in {kind.site, kind.line}:
+            arrays_before, nbytes_before = levels.get(site, (0, 0))
+            levels[site] = Level(arrays_before + count, nbytes_before + nbytes)
+    return levels

@@ -27,10 +27,11 @@ from .census import (
     array_number,
     device_bytes,
     known_origins,
+    levels_of,
     local_nbytes,
     profile_nbytes,
 )
-from .trends import NO_TREND, Site, Trends, levels_of
+from .trends import NO_TREND, Site, Trends
 
 
 def site_of(kind: Kind, separate: Container[Site]) -> Site:

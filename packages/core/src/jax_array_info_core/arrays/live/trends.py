@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...facts.reports.origin import Origin
-
-if TYPE_CHECKING:
-    from .census import Kind
 
 _SEVERAL = 2
 """The least number of rises that count as a trend."""
@@ -42,17 +39,6 @@ class Level(NamedTuple):
 
 _Levels = Mapping[Site, Level]
 _NOTHING = Level(0, 0)
-
-
-def levels_of(counts: Mapping[Kind, int]) -> dict[Site, Level]:
-    """Return the level of each line, and of each dtype and shape of a line."""
-    levels: dict[Site, Level] = {}
-    for kind, count in counts.items():
-        nbytes = count * kind.template.shard_nbytes * len(kind.local_devices)
-        for site in {kind.site, kind.line}:
-            arrays_before, nbytes_before = levels.get(site, _NOTHING)
-            levels[site] = Level(arrays_before + count, nbytes_before + nbytes)
-    return levels
 
 
 class Trend(NamedTuple):

@@ -35,7 +35,7 @@ _Pair: TypeAlias = "tuple[TimelineProcess, TimelineDevice]"
 _HIGH, _FULL = 0.75, 0.9
 """Part of the limit from which a device is rather full, and full."""
 _LONGEST_FOLDER = 40
-"""Length of a path, in characters, of which only the last folder is named."""
+"""Longest path in characters that is named whole; of others, the last folder is."""
 _DEVICE_GROUPINGS = (
     (("device",), ("in use",), ("used",), ("peak",), ("limit",), ("host",)),
     (("device", "host"), ("in use", "used"), ("peak", "limit")),
