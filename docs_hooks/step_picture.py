@@ -10,8 +10,7 @@ from rich.console import Group
 from jax_array_info import from_json
 from jax_array_info.engine.render import on_console
 from jax_array_info.export.document import columns_svg
-from jax_array_info.export.margins import program_margin
-from jax_array_info.export.source_text import source_text
+from jax_array_info.export.source_text import program_margin, source_text
 from jax_array_info_core.facts.pages.blocks import Sentence, cut
 from jax_array_info_core.facts.pages.program_words import title_words
 from jax_array_info_core.facts.pages.programs import sent_blocks

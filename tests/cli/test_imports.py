@@ -50,7 +50,7 @@ SHOW = {
     " geometry.layouts geometry.layouts.dtypes geometry.layouts.grid geometry.layouts.layout"
     " geometry.layouts.notation geometry.layouts.spec layouts reports",
     "jax_array_info": "engine engine.lines engine.render pictures pictures.fitting"
-    " pictures.of_reports pictures.palette pictures.subject pictures.text pictures.text_plan style",
+    " pictures.palette pictures.subject pictures.text pictures.text_plan style",
 }
 """All modules of the cheapest calls, below each package: one import more is a chain of many."""
 MODULES = {"check": "tree", "diff": "tree", "explain": "show", "mesh": "show"} | dict.fromkeys(

@@ -8,8 +8,8 @@ import pytest
 
 from jax_array_info import config, to_html, to_svg
 from jax_array_info.engine.render import text_of
-from jax_array_info.export import source_html, source_lines
-from jax_array_info.export.margins import program_margin
+from jax_array_info.export import document, source_lines
+from jax_array_info.export.source_text import program_margin
 from jax_array_info.export.source_text import source_text as drawn_source
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
@@ -152,7 +152,7 @@ def test_ranges_are_short_functions_as_a_whole():
 
 
 def test_many_marked_lines_are_summed(monkeypatch, train):
-    monkeypatch.setattr(source_html, "_MOST_LINKS", 2)
+    monkeypatch.setattr(document, "_MOST_LINKS", 2)
     html = to_html(at_lines(train, 3, 4, 9, 10, 14))
     assert len(links(html)) == 2
     assert "and 3 more lines" in html

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from jax_array_info import propagation_report, to_html, to_svg
-from jax_array_info.export import margins, source_html
+from jax_array_info.export import document, source_text
 from jax_array_info.export.document import parts_html, parts_of
 from jax_array_info.reports import AxisOrigin, PropagatedLeaf, PropagationReport
 from tests.core.programs.propagation.programs import struct
@@ -146,7 +146,7 @@ def test_a_line_has_the_largest_findings_and_values_and_the_number_of_the_others
 
 
 def test_many_users_of_an_origin_are_counted(train, monkeypatch):
-    monkeypatch.setattr(margins, "_MOST_USERS", 2)
+    monkeypatch.setattr(source_text, "_MOST_USERS", 2)
     report = at_file(train)
     values = tuple(
         replace(report.values[0], origin=replace(report.values[0].origin, line=number))
@@ -199,7 +199,7 @@ def test_the_list_of_costly_lines_has_the_heads_of_the_findings_that_there_are(t
 
 
 def test_lines_beyond_the_most_are_left_out(train, monkeypatch):
-    monkeypatch.setattr(source_html, "_MOST_LINES", 1)
+    monkeypatch.setattr(document, "_MOST_LINES", 1)
     assert [number for number, _, notes in rows(to_html(at_file(train))) if notes] == [11]
 
 

@@ -12,7 +12,7 @@ from jax_array_info import (
     print_program_diff,
     to_text,
 )
-from jax_array_info.export.margins import _collective_words
+from jax_array_info.export.source_text import _collective_words
 from jax_array_info.reports import (
     Origin,
     SourceLine,

@@ -371,7 +371,7 @@ def _drawn(
             case Panel():
                 yield _panel(block, options.max_width, writing)
             case Picture(report, in_text=True):
-                from ..pictures.of_reports import picture
+                from ..pictures import picture
 
                 yield picture(report, console, width=width, encoding=options.encoding, use_color=use_color)
     if not lines.is_empty:
