@@ -1,4 +1,4 @@
-"""Kinds of lines in the logs of fatal and stalled jobs: wordings, roles, causes and remedies."""
+"""The form of a kind of line in the logs of fatal and stalled jobs, and the words to look for."""
 
 from __future__ import annotations
 
