@@ -108,7 +108,7 @@ def side_by_side(figures: Sequence[Figure], gap: float = MARGIN) -> Figure:
     """Return figures side by side, from left to right."""
     *lefts, right = accumulate((figure.width + gap for figure in figures), initial=0.0)
     height = max((figure.height for figure in figures), default=0.0)
-    return _combined(figures, [(left, 0.0) for left in lefts], right - gap, height)
+    return _combined(figures, [(x, 0.0) for x in lefts], right - gap, height)
 
 
 def _combined(

@@ -208,8 +208,8 @@ def requested(
     problems.refuse()
     assert name is not None
     assert sizes is not None
-    found = tuple(array for array in parsed if array is not None)
-    return Request(function=name, mesh=sizes, arrays=found, args_from=source, options=options)
+    notations = tuple(array for array in parsed if array is not None)
+    return Request(function=name, mesh=sizes, arrays=notations, args_from=source, options=options)
 
 
 def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:
@@ -217,10 +217,10 @@ def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Itera
     from jax_array_info_core.arrays.plans.plan import strict_problems
 
     _, shape, spec = array
-    found = strict_problems(shape, sizes, spec)
+    problems = strict_problems(shape, sizes, spec)
     if spec.unconstrained or spec.unreduced:
-        found.append("an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none")
-    return (f"--arg {text}: {problem}" for problem in found)
+        problems.append("an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none")
+    return (f"--arg {text}: {problem}" for problem in problems)
 
 
 FAIL_ON = ("JAI301", "JAI302", "JAI303")
@@ -295,6 +295,6 @@ def why(
         report = propagation_on(request)
         if at is not None and report.reason is None:
             report = at_line(report, at)
-    found = any(finding.code in fail_on for finding in report.findings)
+    has_finding = any(finding.code in fail_on for finding in report.findings)
     refusal = None if report.reason is None else report.answer
-    return Answer(report, found, {"with_ways": at is not None}, refusal)
+    return Answer(report, has_finding, {"with_ways": at is not None}, refusal)

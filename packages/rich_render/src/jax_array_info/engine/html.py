@@ -105,7 +105,7 @@ def _flat(table: Table) -> str:
 def _columns(table: Table, rows: Sequence[Row]) -> list[Column]:
     """Return the columns with content; first those that stay in the narrowest table, for narrow pages."""
     named = shown_columns(table, rows, _WRITING)
-    groupings = table.groupings or [[[one.name] for one in table.columns]]
+    groupings = table.groupings or [[[column.name] for column in table.columns]]
     first = [names[0] for names in groupings[-1]]
     widest = [name for names in groupings[0] for name in names if name in named]
     return [named[name] for name in sorted(widest, key=lambda name: name not in first)]
@@ -113,7 +113,7 @@ def _columns(table: Table, rows: Sequence[Row]) -> list[Column]:
 
 def _heads(columns: Sequence[Column]) -> str:
     """Return the row with the heads of columns, whose tooltips say what the cells are."""
-    return _rows(columns, [{one.name: Note(one.title) for one in columns}], "th", _HEAD)
+    return _rows(columns, [{column.name: Note(column.title) for column in columns}], "th", _HEAD)
 
 
 def _rows(columns: Sequence[Column], rows: Iterable[Row], tag: str = "td", style: str = _CELL) -> str:
@@ -149,8 +149,8 @@ class _Tree:
         lines = accumulate(map(len, levels[:-1]))
         columns = _columns(table, [branch.row for level in levels for branch in level])
         widths = [cell_len(column.title) for column in columns]
-        for level, found in enumerate(levels):
-            for branch in found:
+        for level, siblings in enumerate(levels):
+            for branch in siblings:
                 for place, column in enumerate(columns):
                     texts = (line.text for line in cell_lines(column, branch.row, _WRITING))
                     longest = min(_WIDEST, max(map(cell_len, texts), default=0))

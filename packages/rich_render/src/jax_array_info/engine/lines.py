@@ -156,9 +156,9 @@ class Lines:
         if cell_len(whole) <= room:
             self._lines.append(Text(first + whole))
         elif path:
-            start, *rest = path_lines(path, room)
+            start, *pieces = path_lines(path, room)
             self._lines.append(Text(first + start))
-            self._lines += [Text(" " * len(first) + piece) for piece in rest]
+            self._lines += [Text(" " * len(first) + piece) for piece in pieces]
             self._write_below(words, below)
         else:
             start = wrapped(whole, room)[0]

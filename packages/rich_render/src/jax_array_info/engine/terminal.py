@@ -234,4 +234,4 @@ class _Signals:
         handler = signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, handler)
-        self._received = [one for one in self._received if one != _SIGCONT]
+        self._received = [other for other in self._received if other != _SIGCONT]

@@ -141,15 +141,15 @@ def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[DeviceGroup, Style]) 
     """Return each grid with its axes and title."""
     shown = subject.grids.axes
     axes: list[Element] = []
-    left, top, right, bottom = 0.0, 0.0, plan.width, plan.height
+    margin, top, right, bottom = 0.0, 0.0, plan.width, plan.height
     if shown:
-        axes, left, right = axis_across(subject, shown[-1], plan.columns)
+        axes, margin, right = axis_across(subject, shown[-1], plan.columns)
         top = ROOM_ACROSS
     if len(shown) == 2:
-        down, left, bottom = axis_down(subject, shown[0], plan.rows)
+        down, margin, bottom = axis_down(subject, shown[0], plan.rows)
         axes += down
-    titles = [_title(subject, facet, left + right) for facet in plan.facets]
-    right = max(right, *(text_width(line, SIZE) - left for lines in titles for line in lines), 0)
+    titles = [_title(subject, facet, margin + right) for facet in plan.facets]
+    right = max(right, *(text_width(line, SIZE) - margin for lines in titles for line in lines), 0)
     # Titles differ in their number of lines; grids in a row are aligned all the same.
     room = TITLE_LINE * max(map(len, titles))
     figures = []
@@ -157,9 +157,9 @@ def _grids(subject: Subject, plan: SvgPlan, looks: Mapping[DeviceGroup, Style]) 
         parts = [*_cells(subject, plan, number, looks), *_borders(subject, plan, number), *_gaps(plan), *axes]
         for below, line in zip(reversed(range(len(lines))), lines, strict=True):
             baseline = -top - SIZE / 2 - below * TITLE_LINE
-            parts.append(text(-left, baseline, line, font_size=SIZE, font_weight="bold"))
-        grid = moved(Figure(0, 0, tuple(parts)), left, top + room)
-        figures.append(Figure(left + right, room + top + bottom + SIZE / 2, (grid,)))
+            parts.append(text(-margin, baseline, line, font_size=SIZE, font_weight="bold"))
+        grid = moved(Figure(0, 0, tuple(parts)), margin, top + room)
+        figures.append(Figure(margin + right, room + top + bottom + SIZE / 2, (grid,)))
     return figures
 
 

@@ -296,7 +296,7 @@ class Axis(NamedTuple):
     """An axis above or to the left of the cells, whose corner is at (0, 0)."""
 
     elements: list[Element]
-    left: float
+    margin: float
     """Extent to the left of the cells, in pixels."""
     length: float
     """Distance from the corner of the cells to the end of the axis, in pixels."""
@@ -311,23 +311,23 @@ def axis_across(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
     elements.append(text(end / 2, -NEAR - AXIS_LINE, title, font_size=SIZE, text_anchor="middle"))
     # The first and last numbers are centered on the edges of the cells, and so extend beyond them.
     (first, start), (last, stop) = numbers[0], numbers[-1]
-    left = max(text_width(first, SIZE) / 2 - start, 0)
-    return Axis(elements, left, max(end, stop + text_width(last, SIZE) / 2))
+    margin = max(text_width(first, SIZE) / 2 - start, 0)
+    return Axis(elements, margin, max(end, stop + text_width(last, SIZE) / 2))
 
 
 def axis_down(subject: Subject, axis: int, spans: Sequence[Span]) -> Axis:
     """Return an axis to the left of the rows that are drawn."""
     title, numbers = _axis_words(subject, axis, spans)
     end = max(spans[-1].end, text_width(title, SIZE))
-    left = AXIS_LINE + 2 * NEAR + max(text_width(words, SIZE) for words, _ in numbers)
+    margin = AXIS_LINE + 2 * NEAR + max(text_width(words, SIZE) for words, _ in numbers)
     places = spaced([(words, at, 1.1 * SIZE) for words, at in numbers])
     elements = [
         text(-NEAR, at + 0.35 * SIZE, words, font_size=SIZE, text_anchor="end") for words, at in places
     ]
     # Left of the numbers, turned by 90°.
-    turned = f"translate({NEAR - left:.1f} {end / 2:.1f}) rotate(-90)"
+    turned = f"translate({NEAR - margin:.1f} {end / 2:.1f}) rotate(-90)"
     elements.append(text(0, 0.75 * SIZE, title, font_size=SIZE, text_anchor="middle", transform=turned))
-    return Axis(elements, left, end)
+    return Axis(elements, margin, end)
 
 
 def _axis_words(subject: Subject, axis: int, spans: Sequence[Span]) -> tuple[str, list[tuple[str, float]]]:

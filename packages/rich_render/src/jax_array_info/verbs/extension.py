@@ -96,5 +96,5 @@ def _methods(shell: Any) -> list[tuple[Any, type[_Replaced]]]:
 
 def _loaded_method(owner: Any) -> _Replaced | None:
     """Return the method that the extension has set; None if it is not loaded."""
-    found = _loaded.get(owner)
-    return None if found is None else found()
+    method = _loaded.get(owner)
+    return None if method is None else method()

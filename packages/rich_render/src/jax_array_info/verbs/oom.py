@@ -131,7 +131,7 @@ def tell_if_out_of_memory(
             return
         record_out_of_memory(error)
         known = handled or KnownErrors()
-        cause = next((found for found in out_of_memory_errors(error) if found not in known), None)
+        cause = next((cause for cause in out_of_memory_errors(error) if cause not in known), None)
         if cause is None or cause in _reported:
             return
         _reported.add(cause)
@@ -157,7 +157,7 @@ def _is_regular_exit(error: BaseException) -> bool:
 def _show(report: LiveArrayReport, reason: str, program: str | None, file: TextIO | None) -> None:
     if file is None:
         return  # None would be the standard output to rich and print
-    lines = [f"live arrays at {_LARGE.sub(lambda found: format_bytes(int(found[1])), reason)}"]
+    lines = [f"live arrays at {_LARGE.sub(lambda match: format_bytes(int(match[1])), reason)}"]
     if program is not None:
         lines.append(
             f"The program of {program} ran out of memory: print_program({program}, *args) shows what it"

@@ -66,10 +66,10 @@ def print_timeline(
         ValueError: If ``last`` is not a positive number of seconds, or ``max_rows`` is negative.
         OSError: If the folder cannot be read.
     """
-    found = report_of(
+    timeline = report_of(
         folder, TimelineReport, timeline_report, process=process, run=run, device=device, last=last
     )
-    print_table(found, max_rows=max_rows)
+    print_table(timeline, max_rows=max_rows)
 
 
 @verb
@@ -146,10 +146,10 @@ def print_hosts(
         ValueError: If ``timeout`` is not a positive number of seconds, or ``details`` or ``max_rows`` is
             negative.
     """
-    found = report_of(
+    hosts = report_of(
         report, HostsReport, hosts_report, timeout=timeout, details=details, ignore_codes=ignore_codes
     )
-    print_table(found, max_rows=max_rows)
+    print_table(hosts, max_rows=max_rows)
 
 
 def running_job(
