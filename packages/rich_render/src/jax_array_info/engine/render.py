@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from io import BytesIO, TextIOWrapper
-from itertools import accumulate, chain
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -23,7 +25,6 @@ from jax_array_info_core.facts.pages.blocks import (
     Panel,
     Picture,
     Rule,
-    Section,
     Sentence,
     Table,
     Verbatim,
@@ -102,99 +103,48 @@ def planned_rows(
         most_lines: Maximum number of lines. By default, 40 with the line on the rows that are left out.
         width: Maximum line length in characters.
     """
+    most = [*map(longest_list, blocks)]
     if not left_out(blocks, 0):
-        return [*map(longest_list, blocks)]
+        return most
     last = max((place for place, block in enumerate(blocks) if isinstance(block, Rule)), default=-1)
     lists = [place for place, block in enumerate(blocks) if isinstance(block, Limited)]
     first = {place for place in lists if place < last}
     first.update([place for place in lists if place > last][: last >= 0])
-    heights = [_heights(block, most_lines, width) for block in blocks]
-    room = most_lines
-    if sum(lines[0] for lines in heights) > room:
-        return [int(place in first) for place in range(len(blocks))]
 
     def turn(step: tuple[int, int]) -> tuple[bool, int, bool, bool]:
-        count, place = step
+        place, count = step
         is_table = isinstance(blocks[place], Table)
         return is_table or count > _FIRST_ROWS, count, place not in first, is_table
 
-    steps = ((count, place) for place, lines in enumerate(heights) for count in range(1, len(lines)))
+    @cache
+    def height(place: int, count: int) -> int:
+        return _height(cut([blocks[place]], count), width)
+
+    def height_with(number: int) -> int:
+        """Return the lines of the page with the next of the turns."""
+        limits = dict.fromkeys(places, 0) | dict(taken + turns[:number])
+        return sum(height(*limit) for limit in limits.items())
+
+    places, taken = range(len(blocks)), list[tuple[int, int]]()
+    steps = ((place, count) for place in places for count in range(1, min(most[place], most_lines) + 1))
     turns = sorted(steps, key=turn)
-    while True:
-        limits = _allotted(heights, turns, room)
-        height = sum(_height(cut([block], most), width) for block, most in zip(blocks, limits, strict=True))
-        excess = height - most_lines
-        if excess <= 0 or not any(limits):
-            return limits
-        room -= excess  # rows that are shown alone may be longer than with the others
-
-
-def _allotted(heights: Sequence[Sequence[int]], turns: Sequence[tuple[int, int]], room: int) -> list[int]:
-    """Return the number of rows of each block that fit some lines.
-
-    Args:
-        heights: Lines of each block with 0, 1, 2 … rows.
-        turns: Numbers of rows, each with the place of its block, in the order in which they are given.
-        room: Number of lines.
-    """
-    limits = [0] * len(heights)
-    room -= sum(lines[0] for lines in heights)
-    for count, place in turns:
-        added = heights[place][count] - heights[place][limits[place]]
-        if added <= room:
-            limits[place] = count
-            room -= added
-    return limits
-
-
-def _heights(block: Listing, most_lines: int, width: int) -> list[int]:
-    """Return the lines of a block with 0, 1, 2 … rows, as far as a page may hold them.
-
-    The block is laid out with all its rows, or with as many as there are lines. The lines with fewer rows
-    are those without the lines of the others, as far as rows do not change each other.
-    """
-    length = longest_list(block)
-    most = min(length, most_lines)
-    rest = most if most < length else most - 1  # with the row that stands for the others
-    heights = [_height(cut([block], 0), width)]
-    if rest > 0:
-        rows = [*accumulate(_added_lines(block, rest, width), initial=0)]
-        whole = _height(cut([block], rest), width)
-        heights += [whole - rows[-1] + rows[count] for count in range(1, rest + 1)]
-    return [*heights, _height(cut([block], most), width)] if rest < most else heights
+    if height_with(0) > most_lines:
+        return [int(place in first) for place in places]
+    while turns:
+        near = turns[:most_lines]  # most of them add a line
+        number = bisect_right(range(1, len(near) + 1), most_lines, key=height_with)
+        taken += near[:number]
+        full = {place for place, _ in near[number : number + 1]}  # only all its rows may still fit
+        later = turns[number + len(full) :]
+        turns = [(place, count) for place, count in later if place not in full or count == most[place]]
+    limits = dict(taken)
+    return [limits.get(place, 0) for place in places]
 
 
 def _height(blocks: Iterable[Block], width: int) -> int:
     """Return the number of lines of blocks, without pictures."""
     drawn = [block for block in blocks if not isinstance(block, Picture)]
     return text_of(on_console(drawn, width=width), width=width).count("\n") + 1 if drawn else 0
-
-
-def _added_lines(block: Listing, most: int, width: int) -> list[int]:
-    """Return the number of lines that each of the first things of a block adds to it."""
-    if isinstance(block, Limited):
-        without = _height(block.show([]), width)
-        return [_height(block.show([thing]), width) - without for thing in block.split(most)[0]]
-    from .tables import laid_out  # lists do not need it
-
-    lines = [0] * most
-    for table in cut([block], most):
-        if isinstance(block, Table) and isinstance(table, Table):
-            places = chain(*(_places(section, most) for section in block.sections))
-            heights = laid_out(table, width, Writing("utf-8")).row_heights
-            for place, height in zip(places, heights, strict=False):  # things may share a row
-                if place is not None:
-                    lines[place] += height
-    return lines
-
-
-def _places(section: Section, most: int) -> Iterator[int | None]:
-    """Yield for each row of a section the place of its thing in the list; None for a row of others."""
-    if not isinstance(section, Limited):
-        return (None for _ in section)
-    things, others = section.split(most)[0], section.first(most)[1]
-    shown = (place for place, thing in enumerate(things) for _ in section.show([thing]))
-    return chain(shown, (None for _ in others))
 
 
 def to_text(report: Report, *, width: int = 80, color: bool = False) -> str:
@@ -367,7 +317,7 @@ def _drawn(
             case Table():
                 from .tables import laid_out  # panels do not need it
 
-                yield laid_out(block, width, writing).drawn()
+                yield laid_out(block, width, writing)
             case Panel():
                 yield _panel(block, options.max_width, writing)
             case Picture(report, in_text=True):

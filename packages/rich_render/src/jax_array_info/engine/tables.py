@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -157,15 +157,8 @@ class _Content:
                 widths[place] += widths[place] < size and sum(widths) < room
         return widths
 
-    def chosen(self, widths: Sequence[int]) -> _Content:
-        """Return the content with the texts that fit the columns."""
-        return self._with_cells(lambda line, width: [line.chosen(width)], widths)
-
-    def broken(self, widths: Sequence[int]) -> _Content:
-        """Return the content with its lines broken to fit the columns."""
-        return self._with_cells(_Line.pieces, widths)
-
-    def _with_cells(self, change: Callable[[_Line, int], Sequence[_Line]], widths: Sequence[int]) -> _Content:
+    def with_cells(self, change: Callable[[_Line, int], Sequence[_Line]], widths: Sequence[int]) -> _Content:
+        """Return the content with the lines that a function returns for each line and its column's width."""
         sections = [
             [
                 [
@@ -179,37 +172,7 @@ class _Content:
         return replace(self, sections=sections)
 
 
-@dataclass(frozen=True, slots=True)
-class TableLayout:
-    """A table whose columns have widths, and whose cells are broken into lines."""
-
-    table: Table
-    content: _Content
-    widths: Sequence[int]
-    writing: Writing
-
-    @property
-    def row_heights(self) -> Iterator[int]:
-        """Number of lines of each row, in the order of the sections."""
-        return (max(map(len, row)) for section in self.content.sections for row in section)
-
-    def drawn(self) -> RichTable:
-        """Return the table. A line below it names the columns that its grouping leaves out."""
-        content, safe = self.content, self.writing.safe
-        missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
-        caption = "\n".join(filter(None, (missing, self.table.caption))) or None
-        titles = [safe(title) for title in (self.table.title, self.table.subtitle) if title]
-        # Rich accepts any renderable as a title
-        table = RichTable(title=cast(str, style.written(*titles)) if titles else None, caption=caption)
-        for head, alignment, size in zip(content.heads, content.alignments, self.widths, strict=True):
-            table.add_column(head, justify=alignment, width=size, overflow="fold")
-        for section in content.sections:
-            table.add_row(*map(_text, _joined(section, len(self.widths))))
-            table.add_section()
-        return table
-
-
-def laid_out(table: Table, width: int, writing: Writing) -> TableLayout:
+def laid_out(table: Table, width: int, writing: Writing) -> RichTable:
     """Return a table with its first grouping that fits; with the last one, broken up, if none fits.
 
     Args:
@@ -226,9 +189,24 @@ def laid_out(table: Table, width: int, writing: Writing) -> TableLayout:
         if widths is not None:
             break
     assert widths is not None  # the last grouping is broken up
-    content = content.chosen(widths)
+    content = content.with_cells(lambda line, width: [line.chosen(width)], widths)
     widths = [*map(min, widths, content.widths(lambda line: line.width))]
-    return TableLayout(table, content.broken(widths), widths, writing)
+    return _drawn(table, content.with_cells(_Line.pieces, widths), widths, writing)
+
+
+def _drawn(table: Table, content: _Content, widths: Sequence[int], writing: Writing) -> RichTable:
+    """Return a table of broken cells. A line below it names the columns that its grouping leaves out."""
+    missing = f"not shown at this width: {', '.join(content.left_out)}" if content.left_out else ""
+    caption = "\n".join(filter(None, (missing, table.caption))) or None
+    titles = [writing.safe(title) for title in (table.title, table.subtitle) if title]
+    # Rich accepts any renderable as a title
+    drawn = RichTable(title=cast(str, style.written(*titles)) if titles else None, caption=caption)
+    for head, alignment, size in zip(content.heads, content.alignments, widths, strict=True):
+        drawn.add_column(head, justify=alignment, width=size, overflow="fold")
+    for section in content.sections:
+        drawn.add_row(*map(_text, _joined(section, len(widths))))
+        drawn.add_section()
+    return drawn
 
 
 def _content(
