@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from jax_array_info_core.base.files.descriptors import write_whole
+from jax_array_info_core.base.files import write_whole
 
 from .blocks import PageError
 from .finding_pages import EXPLAINED

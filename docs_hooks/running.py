@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from jax_array_info_core.base.files.descriptors import write_whole
+from jax_array_info_core.base.files import write_whole
 
 from .blocks import Console, Python
 from .worker import RECORD, UNOPTIMIZED

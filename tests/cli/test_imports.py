@@ -45,7 +45,7 @@ HELP = {
 SHOW = {
     "jax_array_info_cli": f"{HELP['jax_array_info_cli']} commands.show",
     "jax_array_info_core": f"{HELP['jax_array_info_core']} arrays arrays.plans"
-    " arrays.plans.plan base.grouping base.notebooks errors facts facts.pages facts.pages.arrays"
+    " base.grouping base.notebooks errors facts facts.pages facts.pages.arrays"
     " facts.pages.blocks facts.pages.folds facts.pages.words facts.reports facts.reports.array geometry"
     " geometry.layouts geometry.layouts.dtypes geometry.layouts.grid geometry.layouts.layout"
     " geometry.layouts.notation geometry.layouts.spec layouts reports",
@@ -57,7 +57,6 @@ MODULES = {"check": "tree", "diff": "tree", "explain": "show", "mesh": "show"} |
     ("hosts", "log", "top"), "recorded"
 )
 """Modules of commands that share one."""
-PARTS = {"ProgramReport": {"program_timelines"}}
 """Pages that are part of another: a program with ``timeline=True`` has its timeline."""
 
 
@@ -112,7 +111,7 @@ def test_a_command_imports_its_own_page_and_no_other_command(words, pages, folde
 def test_a_saved_report_needs_its_own_page(name, folder):
     found = imported(f"report {name}.json", folder)
     own = REPORTS[name].page.partition(".")[0]
-    assert below("jax_array_info_core.facts.pages", found) & PAGES == {own} | PARTS.get(name, set())
+    assert below("jax_array_info_core.facts.pages", found) & PAGES == {own}
     assert below("jax_array_info_cli.commands", found) == {"recorded"}
 
 

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.newest
 
 MODULES = [
-    "jobs.devices.memory",
+    "jobs.devices",
     "arrays.live.growth",
     "arrays.live.report",
     "arrays.origins.profiles",

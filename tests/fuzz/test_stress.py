@@ -30,7 +30,7 @@ from tests.fuzz.test_inputs import IS_LONG
 
 KILLED = """
 import os, pathlib, random, signal, time
-from jax_array_info_core.base.files.descriptors import write_whole
+from jax_array_info_core.base.files import write_whole
 path, contents = pathlib.Path("x.json"), [bytes([number]) * 300_000 for number in range(2)]
 write_whole(path, contents[0])
 for _ in range(60):

@@ -18,8 +18,13 @@ import jax_array_info
 from jax_array_info import config, explain_errors
 from jax_array_info.errors import UnsupportedValueError
 from jax_array_info_core.programs.raised import explain
-from jax_array_info_core.programs.raised.explanation import Edit, Explanation, Operand
-from jax_array_info_core.programs.raised.page import MOST_LINES, explanation_lines
+from jax_array_info_core.programs.raised.explanation import (
+    MOST_LINES,
+    Edit,
+    Explanation,
+    Operand,
+    explanation_lines,
+)
 from tests.rich_render.leaving import printed_of
 
 pytestmark = pytest.mark.once_per_version

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import from_json, to_json
-from jax_array_info_core.arrays.plans.plan import uneven_axes
+from jax_array_info_core.arrays.plans import uneven_axes
 from jax_array_info_core.errors import SpecError
 from jax_array_info_core.programs.reshard import reshard_report
 from jax_array_info_core.reports import TreeMesh

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jax_array_info import planned_report, save_picture, spec_layout, to_html, to_svg, to_text
-from jax_array_info_core.base.files import descriptors
+from jax_array_info_core.base import files as descriptors
 from tests.rich_render.svg.reading import parsed, words
 
 pytestmark = pytest.mark.newest
@@ -105,7 +105,7 @@ def test_a_failed_write_names_the_path_and_keeps_the_existing_file(tmp_path, mon
 
 KILLED = """
 import os, pathlib
-from jax_array_info_core.base.files import descriptors as files
+from jax_array_info_core.base import files
 os.replace = lambda *args, **options: os.kill(os.getpid(), 9)
 files.write_whole(pathlib.Path("x.svg"), b"never finished")
 """

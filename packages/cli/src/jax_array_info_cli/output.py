@@ -127,7 +127,7 @@ def refuse_reports(path: str, problem: str) -> None:
         path: Path of anything.
         problem: What the report is not, in words.
     """
-    from jax_array_info_core.base.files.descriptors import open_regular
+    from jax_array_info_core.base.files import open_regular
 
     try:
         with open_regular(Path(path)) as file:
@@ -196,7 +196,7 @@ class Output:
             return self
         from pathlib import Path
 
-        from jax_array_info_core.base.files.descriptors import require_place
+        from jax_array_info_core.base.files import require_place
 
         with _writing(self.path):
             require_place(Path(self.path))
@@ -216,7 +216,7 @@ class Output:
             return
         from pathlib import Path
 
-        from jax_array_info_core.base.files.descriptors import write_whole
+        from jax_array_info_core.base.files import write_whole
 
         with _writing(self.path):
             write_whole(Path(self.path), text.encode())

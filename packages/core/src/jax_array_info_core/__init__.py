@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .arrays.delivery import (
         collect_reports as collect_reports,
     )
-    from .jobs.devices.memory import (
+    from .jobs.devices import (
         devices_report as devices_report,
         memory_report as memory_report,
     )
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from .arrays.live.report import (
         live_array_report as live_array_report,
     )
-    from .arrays.plans.plan import xla_report as xla_report
-    from .arrays.plans.plan import (
+    from .arrays.plans import xla_report as xla_report
+    from .arrays.plans import (
         dtype_bits as dtype_bits,
         planned_report as planned_report,
         shard_report as shard_report,
@@ -142,7 +142,7 @@ _PLACES = {
     ".compat.shardings": "sharding_layout",
     ".base.config": "Config config",
     ".arrays.delivery": "collect_reports",
-    ".jobs.devices.memory": "devices_report memory_report",
+    ".jobs.devices": "devices_report memory_report",
     ".base.errors": "ArrayInfoError CheckError",
     ".jobs.hosts.files": "load_report save_report",
     ".jobs.hosts.gather": "gather_reports hosts_report",
@@ -150,7 +150,7 @@ _PLACES = {
     ".arrays.live.growth": "ArrayTracker track_arrays",
     ".arrays.live.report": "live_array_report",
     ".arrays.origins.profiles": "memory_profile_report",
-    ".arrays.plans.plan": (
+    ".arrays.plans": (
         "dtype_bits planned_report shard_report spec_layout spec_problems uneven_axes xla_report"
     ),
     ".programs.assertions": "assert_donated assert_no_collective assert_program_sharding assert_sent",

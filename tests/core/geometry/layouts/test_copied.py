@@ -6,7 +6,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import xla_report
-from jax_array_info_core.arrays.plans.plan import xla_reports
+from jax_array_info_core.arrays.plans import xla_reports
 from jax_array_info_core.errors import NotationError, UnsupportedValueError
 from jax_array_info_core.geometry.layouts.xla import parse_copied
 from jax_array_info_core.layouts import Spec

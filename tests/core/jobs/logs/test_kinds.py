@@ -8,7 +8,7 @@ import pytest
 from jax_array_info_core import log_report
 from jax_array_info_core.jobs.logs import log_report as log_report_module
 from jax_array_info_core.jobs.logs.events import KINDS, WORDS
-from jax_array_info_core.jobs.logs.failures import ABOUT_SHARDINGS
+from jax_array_info_core.jobs.logs.log_report import ABOUT_SHARDINGS
 from jax_array_info_core.programs.log_kinds.kinds import compiled, words_of
 from jax_array_info_core.programs.raised.kinds import KINDS as RAISED
 from tests.core.jobs.logs.sample import FOLDER, GIB

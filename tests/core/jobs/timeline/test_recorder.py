@@ -301,7 +301,7 @@ def test_marks_are_written_once_the_disk_has_room(no_arrays, tmp_path, monkeypat
         return write(descriptor, data)
 
     monkeypatch.setattr(recording, "_RETRY", 0.01)
-    monkeypatch.setattr("jax_array_info_core.base.files.descriptors.os.write", write_if)
+    monkeypatch.setattr("jax_array_info_core.base.files.os.write", write_if)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with record_memory(tmp_path, every=0.01) as recorder:
@@ -321,7 +321,7 @@ def test_marks_that_wait_are_written_together(no_arrays, tmp_path, monkeypatch):
         sizes.append(len(data))
         return write(descriptor, data)
 
-    monkeypatch.setattr("jax_array_info_core.base.files.descriptors.os.write", counted)
+    monkeypatch.setattr("jax_array_info_core.base.files.os.write", counted)
     moments = [Moment(1.0 + number, "busy", number, is_end=False) for number in range(1000)]
     lines = recorded(tmp_path, *moments, max_nbytes=2**22)
     assert [mark.step for mark in of_kind(lines, "mark")] == [*range(1000)]

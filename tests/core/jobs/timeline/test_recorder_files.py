@@ -124,7 +124,7 @@ def test_a_folder_that_blocks_delays_the_end_by_a_second(no_arrays, tmp_path, mo
     )  # of 10 s for a sample
     with record_memory(tmp_path, every=0.01) as recorder:
         until(lambda: sample_count(tmp_path))
-        monkeypatch.setattr("jax_array_info_core.base.files.descriptors.os.write", wait)
+        monkeypatch.setattr("jax_array_info_core.base.files.os.write", wait)
         until(lambda: recorder._recording._in_folder is not None)
         start = time.monotonic()
         recorder.stop()
@@ -145,7 +145,7 @@ def test_nothing_follows_a_full_disk_but_one_segment(no_arrays, tmp_path, monkey
         return write(descriptor, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr("jax_array_info_core.base.files.descriptors.os.write", write_some)
+        patched.setattr("jax_array_info_core.base.files.os.write", write_some)
         record = recording.Recording(tmp_path, 1e-9, 2**28, lambda: None)
         for _ in range(200):
             record.sample()
@@ -161,7 +161,7 @@ def test_nothing_follows_a_full_disk_but_one_segment(no_arrays, tmp_path, monkey
     full.mkdir()
     with monkeypatch.context() as patched:
         room[0] = 10
-        patched.setattr("jax_array_info_core.base.files.descriptors.os.write", write_some)
+        patched.setattr("jax_array_info_core.base.files.os.write", write_some)
         record = recording.Recording(full, 1e-9, 2**28, lambda: None)
         for _ in range(20):
             record.sample()
@@ -217,7 +217,7 @@ PROGRAM = '''
 import errno, json, os, sys, types, warnings
 import jax.numpy as jnp
 from jax_array_info_core import record_memory
-from jax_array_info_core.base.files import descriptors
+from jax_array_info_core.base import files as descriptors
 from jax_array_info_core.jobs.timeline import recorder, recording, segments
 
 recording._RETRY = 0.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.base.files.descriptors import LostError
+from jax_array_info_core.base.files import LostError
 from jax_array_info_core.facts.reports.origin import Origin, SourceLine
 from jax_array_info_core.facts.reports.record import (
     LINES,

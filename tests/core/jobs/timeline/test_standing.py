@@ -9,8 +9,7 @@ import pytest
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.facts.reports.record import RecordEnd, RecordSample, RecordStall
-from jax_array_info_core.facts.reports.standing import standing_words
-from jax_array_info_core.facts.reports.timeline_process import TimelineProcess
+from jax_array_info_core.facts.reports.timeline_process import TimelineProcess, standing_words
 from jax_array_info_core.jobs.timeline.segments import encoded
 from jax_array_info_core.reports import SourceLine
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.base.files.descriptors import LostError, UnsuitableError
+from jax_array_info_core.base.files import LostError, UnsuitableError
 from jax_array_info_core.facts.reports.record import (
     RecordEnd,
     RecordGroup,

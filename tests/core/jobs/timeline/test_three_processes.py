@@ -12,7 +12,7 @@ import pytest
 
 from jax_array_info_core import timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.facts.reports import standing
+from jax_array_info_core.facts.reports import timeline_process
 from jax_array_info_core.jobs.timeline import timeline_report as reports
 from tests.cli.launching import jai, write_program
 from tests.processes import only_in_full
@@ -81,9 +81,9 @@ def three_processes(folder, mode):
 
 
 IMPATIENT = """
-from jax_array_info_core.reports import standing
+from jax_array_info_core.facts.reports import timeline_process
 from jax_array_info_core.jobs.timeline import timeline_report
-standing.LEAST_PATIENCE = timeline_report.LEAST_PATIENCE = 2.0
+timeline_process.LEAST_PATIENCE = timeline_report.LEAST_PATIENCE = 2.0
 from jax_array_info_cli import main
 main()
 """
@@ -108,7 +108,7 @@ main()
     ids=["freeze", "slow", "kill", "exit"],
 )
 def test_the_process_that_the_others_wait_for_is_named(tmp_path, monkeypatch, mode, expected):
-    for module in (standing, reports):
+    for module in (timeline_process, reports):
         monkeypatch.setattr(module, "LEAST_PATIENCE", 2.0)
 
     def is_named():

@@ -13,7 +13,7 @@ from jax_array_info_core import PathRules, assert_tree, check_report, from_json,
 from jax_array_info_core.base.quantities import format_bytes
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.facts.reports.codes import CODES
-from jax_array_info_core.facts.reports.floors import FLOORS, MIN_NBYTES, Limits
+from jax_array_info_core.facts.reports.findings import FLOORS, MIN_NBYTES, Limits
 from jax_array_info_core.geometry.layouts.spec import MIN_SHARD_ELEMENTS, advised_axes, finer_axes
 from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding

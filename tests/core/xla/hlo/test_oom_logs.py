@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from jax_array_info_core.xla.hlo.messages import ArrayShape
 from jax_array_info_core.xla.hlo.module import Frame
 from jax_array_info_core.xla.hlo.oom_logs import ErrorReader, ListedBuffer, Refusal
-from jax_array_info_core.xla.logs import records
 from jax_array_info_core.xla.logs.scanner import Scanner
 from tests.logs import ALLOCATOR, FAILED_ON_GPU, FAILED_ON_TPU, REFUSED
 
@@ -214,7 +213,7 @@ def test_a_table_ends_after_many_other_lines():
 
 
 def test_errors_that_differ_are_read_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(records, "_ROOM", 10_000)
+    monkeypatch.setattr("jax_array_info_core.xla.logs.lines._ROOM", 10_000)
     reader = ErrorReader()
     lines = [f"RESOURCE_EXHAUSTED: Out of memory allocating {number} bytes.\n" for number in range(100)]
     refusals = read("".join(lines).encode(), reader)

@@ -18,7 +18,6 @@ from jax_array_info_core.xla.hlo.warnings import (
     WarningReader,
     warnings_in,
 )
-from jax_array_info_core.xla.logs import records
 from jax_array_info_core.xla.logs.scanner import Scanner
 from tests.core.xla.hlo.test_oom_logs import ON_GPU, REFUSAL
 from tests.logs import DONATIONS, FAILED_ON_GPU, REFUSED, REMATERIALIZATION, WORDINGS
@@ -238,7 +237,7 @@ def test_wrapped_lines_take_bounded_memory():
 
 
 def test_warnings_that_differ_are_read_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr(records, "_ROOM", 10_000)
+    monkeypatch.setattr("jax_array_info_core.xla.logs.lines._ROOM", 10_000)
     reader = WarningReader()
     lines = [f"Some donated buffers were not usable: f32[{number}]".encode() for number in range(100)]
     reader.read(lines, range(100), 1)

@@ -214,7 +214,7 @@ def requested(
 
 def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the problems of an array with its spec and the mesh."""
-    from jax_array_info_core.arrays.plans.plan import strict_problems
+    from jax_array_info_core.arrays.plans import strict_problems
 
     _, shape, spec = array
     problems = strict_problems(shape, sizes, spec)

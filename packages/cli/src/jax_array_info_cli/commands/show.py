@@ -53,7 +53,7 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
     6 and 7.
     """
     from jax_array_info_core import dtype_bits, planned_report, shard_report
-    from jax_array_info_core.arrays.plans.plan import strict_problems
+    from jax_array_info_core.arrays.plans import strict_problems
     from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
 
     problems = Problems()
@@ -155,7 +155,7 @@ def explain(text: str, mesh: str | None, shape: str | None, output: Output) -> N
     In the list, k is the index of a shard along its axis, from 0. Add the term with k to each id: with
     0,1 + 2k, shard 3 is on devices 6 and 7. 0-30:2 means every second device from 0 to 30.
     """
-    from jax_array_info_core.arrays.plans.plan import xla_reports
+    from jax_array_info_core.arrays.plans import xla_reports
     from jax_array_info_core.facts.reports.codes import Code, code_of
     from jax_array_info_core.layouts import parse_mesh, parse_shape
 

@@ -20,7 +20,7 @@ from ..facts.reports.mesh import MeshReport
 from ..geometry.layouts.layout import Processes, mesh_layout
 from ..geometry.layouts.links import AxisLinks, Places, mesh_links
 from ..geometry.layouts.spec import MeshAxes, mesh_sizes
-from .plans.plan import planned_axes, spec_layout
+from .plans import planned_axes, spec_layout
 
 
 def mesh_report(mesh: Any) -> MeshReport:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays.origins.origins import UserLines
-from ..arrays.plans.plan import spec_problems
+from ..arrays.plans import spec_problems
 from ..base.errors import SpecError, TopologyError
 from ..base.quantities import bytes_apart
 from ..base.text import printable

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..arrays.origins.origins import Owner, UserLines
-from ..arrays.plans.plan import uneven_axes
+from ..arrays.plans import uneven_axes
 from ..arrays.stage_leaves import shard_shape
 from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import JaxprConstraint, jaxpr_constraints

@@ -14,7 +14,7 @@ from ..arrays.origins.origins import UserLines
 from ..compat.residuals import passes_are_named
 from ..facts.reports.array import ShardingDescription
 from ..facts.reports.compiler_messages import Rematerialization
-from ..facts.reports.repeated import RepeatedValue
+from ..facts.reports.program_values import RepeatedValue
 from ..geometry.layouts.spec import MeshAxes, shard_dims
 from ..geometry.layouts.xla import spec_of_places
 from ..xla.hlo.collectives import Movement

@@ -45,7 +45,7 @@ from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..facts.reports.codes import known_codes
-from ..facts.reports.floors import MIN_NBYTES
+from ..facts.reports.findings import MIN_NBYTES
 from ..facts.reports.program import ProgramReport
 from ..facts.reports.program_memory import ProgramTimelineReport
 from ..geometry.layouts.links import Link, as_bandwidths

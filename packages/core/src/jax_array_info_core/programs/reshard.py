@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import content_of
-from ..arrays.plans.plan import strict_problems
+from ..arrays.plans import strict_problems
 from ..arrays.walk import leaf_of
 from ..base.errors import LayoutError, SpecError
 from ..compat.arrays import attribute

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.plans.plan import dtype_bits, spec_problems
+from ..arrays.plans import dtype_bits, spec_problems
 from ..base.errors import FileFormatError, LayoutError, ReportFormatError, require
-from ..base.files.descriptors import open_regular, size_of
+from ..base.files import open_regular, size_of
 from ..base.quantities import format_number
 from ..base.text import printable
 from ..facts.reports import Report

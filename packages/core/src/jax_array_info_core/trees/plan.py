@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays.array_report import report_of_facts
-from ..arrays.plans.plan import planned_axes, spec_problems
+from ..arrays.plans import planned_axes, spec_problems
 from ..base.errors import SpecError, UnsupportedValueError
 from ..base.notebooks import Displayed
 from ..base.text import plain_text

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..arrays.array_report import report_of_facts
-from ..arrays.plans.plan import uneven_axes, uneven_counts
+from ..arrays.plans import uneven_axes, uneven_counts
 from ..compat import arrays, values
 from ..compat.arrays import array_facts, array_like
 from ..compat.values import ArrayFacts

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import CheckError, NotationError, UnsupportedValueError
-from ..base.files.descriptors import write_whole
+from ..base.files import write_whole
 from ..base.text import printable
 from ..facts.reports.changes import ChangedField, LeafChange, TreeDiff
 from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow, axes_of

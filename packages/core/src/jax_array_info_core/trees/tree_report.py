@@ -159,7 +159,7 @@ def save_tree(
     >>> row.path, row.shape, row.nbytes
     ('w', (8, 4), 128)
     """
-    from ..base.files.descriptors import write_whole
+    from ..base.files import write_whole
     from ..facts.reports.json import to_json
 
     require(path, (str, os.PathLike), "the path of the file after the tree: save_tree(tree, 'tree.json')")

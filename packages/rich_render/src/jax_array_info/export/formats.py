@@ -132,7 +132,7 @@ def save_picture(
     ...     os.listdir(folder)
     ['mesh.svg']
     """
-    from jax_array_info_core.base.files.descriptors import write_whole
+    from jax_array_info_core.base.files import write_whole
 
     _check(width, scale)
     path = Path(path)

@@ -8,8 +8,7 @@ from typing import TextIO
 
 from jax_array_info_core.arrays.live.out_of_memory import KnownErrors, shown_errors
 from jax_array_info_core.facts.pages.blocks import Sentence
-from jax_array_info_core.programs.raised.explanation import Explanation
-from jax_array_info_core.programs.raised.page import explanation_lines
+from jax_array_info_core.programs.raised.explanation import Explanation, explanation_lines
 
 from ..engine.render import on_console
 from ..style import terminal_console

@@ -17,7 +17,7 @@ from jax_array_info_core import (
 from jax_array_info_core.base.errors import require_report
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.facts.pages.folds import MaxRows
-from jax_array_info_core.facts.reports.floors import MIN_NBYTES
+from jax_array_info_core.facts.reports.findings import MIN_NBYTES
 from jax_array_info_core.reports import (
     CompilationsReport,
     CompileCachesReport,

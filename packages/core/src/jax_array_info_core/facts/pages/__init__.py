@@ -40,7 +40,7 @@ REPORTS = {
     "MeshReport": Shown("arrays.layout_page", "print_mesh", "mesh"),
     "ProgramDiff": Shown("program_diffs.program_diff_page", "print_program_diff", "diff"),
     "ProgramReport": Shown("programs.program_page", "print_program", "program"),
-    "ProgramTimelineReport": Shown("program_timelines.program_timeline_page", "print_program_timeline"),
+    "ProgramTimelineReport": Shown("programs.program_timeline_page", "print_program_timeline"),
     "PropagationReport": Shown("propagations.propagation_page", "print_propagation", "why"),
     "ReshardReport": Shown("reshards.reshard_page", "print_reshard"),
     "ShardReport": Shown("arrays.shard_page", command="show"),

@@ -1,4 +1,4 @@
-"""The page of a compiled program: a summary for the first screen, then tables and the timeline."""
+"""The pages of a compiled program: a summary for the first screen and tables; its memory over time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from ...base.grouping import sums_by_key
+from ...base.quantities import format_bytes
 from ...geometry.layouts.dtypes import type_text
-from ..reports import Collective, ProgramReport, SentBytes
+from ..reports import Collective, ProgramReport, ProgramTimelineReport, SentBytes
 from ..reports.collectives import (
     because_words,
     link_words,
@@ -19,19 +20,33 @@ from ..reports.collectives import (
 )
 from ..reports.control_flow import FlopTotals, per_iteration_words
 from ..reports.program import accepted, unknown_bytes
-from ..reports.program_values import (
-    uncounted_words,
+from ..reports.program_values import uncounted_words
+from .blocks import (
+    Block,
+    Column,
+    Listing,
+    Picture,
+    Row,
+    Sentence,
+    Source,
+    Table,
+    counted_path,
+    limited,
+    listed,
+    more,
+    said,
+    that_apply,
 )
-from .blocks import Column, Listing, Row, Sentence, Source, Table, counted_path, limited, listed, more, said
 from .findings import finding_blocks
 from .folds import folded, folded_text, without_indices
 from .program_parts import TABLES as PART_TABLES
 from .program_parts import free_values_table, memory_lines, memory_table, temporaries_blocks, value_lines
-from .program_timelines import program_timeline_page
 from .program_words import (
     collective_axes_words,
     each_words,
+    name_words,
     phase_words,
+    platform_words,
     scope_words,
     title_words,
     total_words,
@@ -193,3 +208,36 @@ def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
     if len(rows) < len(collectives):
         rows.sort(key=lambda row: (row[0].times is not None, -(row[0].bound_nbytes or 0)))
     return rows
+
+
+_SOURCES = {
+    "peak": "the peak, arguments and outputs are XLA's figures",
+    "sum": "arguments and outputs are XLA's figures",
+    "unknown": "the backend reports no bytes of arguments and outputs",
+}
+
+
+def program_timeline_page(report: ProgramTimelineReport) -> Iterator[Block]:
+    """Yield the peak and the program, then the live bytes along the schedule and the sources of the figures.
+
+    Args:
+        report: The timeline. One without points has no picture.
+    """
+    if report.out_of_memory is not None:
+        yield Sentence(report.out_of_memory.answer, "alarm")
+    if report.peak is not None:
+        facts = filter(None, (report.operations[report.peak], origin_words(report.peak_origin)))
+        yield Sentence(f"{report.peak_words}: {', '.join(facts)}", "answer")
+    title = filter(None, (name_words(report), report.topology or platform_words(report.platform)))
+    yield Sentence(f"{', '.join(title)}: live bytes per device along the schedule")
+    if not report.points:
+        return
+    yield Picture(report)
+    estimated = "Estimated from the schedule, which has the body of a loop once"
+    notes = that_apply(
+        (True, f"{estimated}; {_SOURCES[report.needed_source]}."),
+        (report.excess_nbytes, f"The estimate is {format_bytes(report.excess_nbytes)} more than XLA needs."),
+    )
+    yield from said(notes, "aside")
+    if report.host_nbytes:
+        yield Sentence(f"not shown: {format_bytes(report.host_nbytes)} in host memory")

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from ...base.quantities import format_bytes, grouped
 from ..reports import TimelineReport
-from ..reports.standing import standing_groups
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
-from ..reports.timeline_process import TimelineProcess
+from ..reports.timeline_process import TimelineProcess, standing_groups
 from .blocks import (
     TIMES,
     Column,

@@ -40,13 +40,12 @@ _PLACES = {
         "BackwardLine LiveAtBackward ProgramMemory ProgramSeries "
         "ProgramTimelineReport SavedForBackward Temporary"
     ),
-    ".program_values": "Constraint Donation ProgramValue UncountedFlops",
+    ".program_values": "Constraint Donation ProgramValue RepeatedValue UncountedFlops",
     ".propagation": (
         "AxisOrigin Because Conflict ConflictOperand Loss PropagatedLeaf PropagatedValue "
         "PropagationReport ReplicatedValue"
     ),
     ".record": "RecordStall RecordThread",
-    ".repeated": "RepeatedValue",
     ".timeline": (
         "TimelineGroup TimelineGrowth TimelineJump TimelineMark TimelineOutOfMemory TimelinePeak "
         "TimelineReport TimelineSeries UnreadRecord"

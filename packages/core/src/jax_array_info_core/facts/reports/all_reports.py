@@ -138,7 +138,7 @@ from .record import (
     RecordStall as RecordStall,
     RecordThread as RecordThread,
 )
-from .repeated import RepeatedValue as RepeatedValue
+from .program_values import RepeatedValue as RepeatedValue
 from .timeline import (
     TimelineGroup as TimelineGroup,
     TimelineGrowth as TimelineGrowth,

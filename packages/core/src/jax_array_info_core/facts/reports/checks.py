@@ -12,8 +12,7 @@ from ...base.text import printable
 from ...geometry.layouts.notation import format_mesh
 from ...geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
 from .codes import FindingKind
-from .findings import Finding, Syntax, findings_words
-from .floors import Limits
+from .findings import Finding, Limits, Syntax, findings_words
 from .tree import ElsewhereBytes, UnmatchedAxes
 
 HostUnit = Literal["host", "process", "all devices"]

@@ -14,8 +14,7 @@ from .array import require_own_paths
 from .collectives import Collective, SentTotals
 from .compiler_messages import OutOfMemory, Rematerialization, full_replication, refusal, unread_lines
 from .control_flow import FlopTotals
-from .findings import Finding, accepted_words, findings_words, reported
-from .floors import Limits
+from .findings import Finding, Limits, accepted_words, findings_words, reported
 from .origin import Origin
 from .program_findings import (
     changed,
@@ -28,8 +27,7 @@ from .program_findings import (
     unused,
 )
 from .program_memory import ProgramMemory, ProgramTimelineReport
-from .program_values import Constraint, Donation, ProgramValue, UncountedFlops
-from .repeated import RepeatedValue, repeated_values
+from .program_values import Constraint, Donation, ProgramValue, RepeatedValue, UncountedFlops, repeated_values
 
 _MOST = 3
 """Maximum number of arguments that are named."""

@@ -12,8 +12,7 @@ from ...base.quantities import counted
 from ...geometry.layouts.spec import MeshAxes, Spec
 from .array import Leaf
 from .codes import FindingKind
-from .findings import Finding, FindingLeaf, accepted_words, findings_words, reported
-from .floors import Limits
+from .findings import Finding, FindingLeaf, Limits, accepted_words, findings_words, reported
 from .origin import Origin, Phase, SourceLine
 
 OriginKind = Literal["argument", "output", "constraint", "shard_map"]

@@ -10,8 +10,7 @@ from ...base.notebooks import Displayed
 from ...base.quantities import bytes_apart, counted, duration_words, format_bytes, grouped, time_words
 from ...base.text import printable
 from .origin import Origin
-from .standing import standing_words
-from .timeline_process import TimelineDevice, TimelineProcess
+from .timeline_process import TimelineDevice, TimelineProcess, standing_words
 
 MAX_POINTS = 480
 """Maximum number of points of a timeline."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import FileFormatError, ReportFormatError
-from ...base.files.descriptors import open_regular, size_of, write_whole
+from ...base.files import open_regular, size_of, write_whole
 from ...facts.reports import Report
 from ...facts.reports.findings import Syntax
 from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost

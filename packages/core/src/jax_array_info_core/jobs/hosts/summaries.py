@@ -21,7 +21,7 @@ from ...facts.reports.devices import DevicesReport
 from ...facts.reports.hosts import MAX_DEVICES, HostArray, HostDevice, HostSummary
 from ...facts.reports.live import LiveArrayGroup, LiveArrayReport
 from ...facts.reports.tree import TreeReport, TreeRow
-from ..devices.memory import device_memory
+from ..devices import device_memory
 
 HostReport: TypeAlias = LiveArrayReport | TreeReport | DevicesReport
 """Reports of a process that can be compared with those of others."""

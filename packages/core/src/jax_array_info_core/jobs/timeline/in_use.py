@@ -18,7 +18,7 @@ from ...compat.arrays import shard_views
 from ...compat.processes import has_backends
 from ...compat.shardings import default_memory_kind
 from ...facts.reports.record import RecordGroup
-from ..devices.memory import device_memory
+from ..devices import device_memory
 
 LONGEST = 0.005
 """Seconds after which the live arrays are left uncounted."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, get_type_hints
 
 from ...base.errors import FileFormatError
-from ...base.files.descriptors import open_regular
+from ...base.files import open_regular
 from ...base.reading_lock import prepared
 from ...base.text import clipped, printable
 from ...facts.reports.record import (

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ...base.files.descriptors import LostError
+from ...base.files import LostError
 from ...base.text import plain_text
 from ...compat.processes import has_backends, process_count, process_index
 from ...compat.shardings import device_name
@@ -29,7 +29,7 @@ from ...facts.reports.record import (
     RecordStall,
     RecordStart,
 )
-from ..devices.memory import device_memory
+from ..devices import device_memory
 from .in_use import InUse, LiveGroup, LiveGroups
 from .segments import Segment, identity, thin_segments
 from .stalls import Moves, Watch

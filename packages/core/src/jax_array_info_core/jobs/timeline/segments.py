@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...base.files.descriptors import (
+from ...base.files import (
     Descriptor,
     LostError,
     UnsuitableError,

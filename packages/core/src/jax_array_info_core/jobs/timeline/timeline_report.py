@@ -22,9 +22,14 @@ from ...base.errors import FileFormatError, UnsupportedValueError
 from ...base.quantities import format_device_ids
 from ...base.text import printable
 from ...facts.reports.record import RecordDevice, RecordEnd, RecordStart
-from ...facts.reports.standing import LEAST_PATIENCE, PATIENCE
 from ...facts.reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
-from ...facts.reports.timeline_process import ProcessState, TimelineDevice, TimelineProcess
+from ...facts.reports.timeline_process import (
+    LEAST_PATIENCE,
+    PATIENCE,
+    ProcessState,
+    TimelineDevice,
+    TimelineProcess,
+)
 from .analysis import DeviceHistory
 from .history import History, Room
 from .marks import OpenMarks

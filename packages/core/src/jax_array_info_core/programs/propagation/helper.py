@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ...base.files.descriptors import Descriptor, LostError
+from ...base.files import Descriptor, LostError
 from .wire import Answer, Reply, read_reply
 
 TIMEOUT_SECONDS = 30

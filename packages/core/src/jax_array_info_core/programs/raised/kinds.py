@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from .devices import copied, deleted, different_devices, divisors, donated_twice, indivisible, leaked, moved
-from .kind import Facts, Kind
-from .places import in_the_function, with_arrays, with_the_spec
+from .kind import Facts, Kind, in_the_function, with_arrays, with_the_spec
 from .recipes import (
     agreed,
     apart,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...compat.values import is_abstract_mesh, is_mesh
 from .explanation import Edit
-from .places import component, written
+from .kind import component, written
 from .recipes import distinct
 from .site import RESHARD, Recipe, Site, entry, parameters
 from .types import Axes, type_of

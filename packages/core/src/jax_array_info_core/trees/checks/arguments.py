@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.plans.plan import dtype_bits
+from ...arrays.plans import dtype_bits
 from ...base.errors import SpecError, UnsupportedValueError
 from ...base.quantities import counted
 from ...base.text import plain_text

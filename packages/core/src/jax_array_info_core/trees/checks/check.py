@@ -10,8 +10,7 @@ from ...base.grouping import by_key
 from ...base.options import takes
 from ...facts.reports.checks import CheckReport
 from ...facts.reports.codes import known_codes
-from ...facts.reports.findings import reported
-from ...facts.reports.floors import MIN_NBYTES, Limits
+from ...facts.reports.findings import MIN_NBYTES, Limits, reported
 from ...facts.reports.tree import TreeReport, TreeRow, elsewhere_bytes
 from ...geometry.layouts.notation import as_nbytes
 from ..leaves import require_tree

@@ -10,8 +10,7 @@ from dataclasses import replace
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes, shares_apart
 from ...facts.reports.codes import FindingKind
-from ...facts.reports.findings import Finding, FindingLeaf, Fix, Option, most_first, remedies
-from ...facts.reports.floors import Limits
+from ...facts.reports.findings import Finding, FindingLeaf, Fix, Limits, Option, most_first, remedies
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ...geometry.layouts.spec import Spec, effective_axes
 from ..rows import UNNAMED_AXIS, Avoidable, PlannedTree, avoidable

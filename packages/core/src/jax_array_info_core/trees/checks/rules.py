@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ...facts.reports.codes import FindingKind
-from ...facts.reports.findings import Finding, FindingLeaf, reported
-from ...facts.reports.floors import Limits
+from ...facts.reports.findings import Finding, FindingLeaf, Limits, reported
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ...geometry.layouts.spec import Spec
 from ..rows import Avoidable, PlannedTree, avoidable

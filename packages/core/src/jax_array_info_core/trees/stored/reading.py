@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...base.errors import FileFormatError
-from ...base.files.descriptors import open_regular, size_of
+from ...base.files import open_regular, size_of
 from ...base.reading_lock import prepared
 from ...base.text import printable
 from ...facts.reports.array import Leaf

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...base.quantities import LARGEST
 from ...base.text import ESCAPE_SEQUENCE
-from ..logs.records import RecordReader
+from ..logs.lines import RecordReader
 from .messages import ArrayShape
 from .source import Frame, read_array, read_metadata
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...base.text import ESCAPE_SEQUENCE
 from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
-from ..logs.records import RecordReader
+from ..logs.lines import RecordReader
 from .messages import ArrayShape, dtype_of
 from .source import MOST_AXES, Frame, read_array, read_metadata
 

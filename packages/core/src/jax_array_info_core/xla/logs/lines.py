@@ -1,10 +1,12 @@
-"""Lines of logs: the prefixes of schedulers, loggers and ranks, and the text after them."""
+"""Lines of logs: prefixes of schedulers, loggers and ranks, the text after them; records of several lines."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence, Sized
 from datetime import date
 from typing import NamedTuple
 
@@ -151,3 +153,58 @@ def _day(before: bytes) -> int:
 def _second(clock: bytes) -> int:
     """Return the second of the day of a time such as ``12:18:30``."""
     return int(clock[:2]) * 3600 + int(clock[3:5]) * 60 + int(clock[6:8])
+
+
+_ROOM = 1 << 21
+"""Characters that are read of the records that differ. Further ones are only counted."""
+
+
+class RecordReader(ABC):
+    """Reads records of several lines, whose first one has one of its words, in bounded memory."""
+
+    words: tuple[bytes, ...]
+    """Words of first lines."""
+    open: Sized
+    """What is known of records that may go on; empty if the next line belongs to none."""
+
+    def __init__(self) -> None:
+        self.unlisted_count = 0
+        """Number of records that were only counted: too many differ."""
+        self._room = _ROOM
+
+    def read(self, lines: Sequence[bytes], places: Iterable[int], first: int) -> None:
+        """Read the next lines.
+
+        Args:
+            lines: The lines.
+            places: Places of those that may begin a record, in order.
+            first: Number of the first line.
+        """
+        if self._room < 0:  # a flood takes no time
+            self._count(b"\n".join(map(lines.__getitem__, places)))
+            self._finish_all()
+            return
+        position = 0
+        for place in (*places, len(lines)):
+            while self.open and position < place:
+                self._go_on(lines[position])
+                position += 1
+            if place < len(lines):
+                self._begin(lines[place], first + place)
+            position = place + 1
+
+    def _count(self, text: bytes) -> None:
+        """Count the records in a text that is not read."""
+        self.unlisted_count += sum(map(text.count, self.words))
+
+    @abstractmethod
+    def _begin(self, line: bytes, number: int) -> None:
+        """Read the first line of a record."""
+
+    @abstractmethod
+    def _go_on(self, line: bytes) -> None:
+        """Read a line after it."""
+
+    @abstractmethod
+    def _finish_all(self) -> None:
+        """Let all records end."""

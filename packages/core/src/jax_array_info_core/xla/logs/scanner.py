@@ -9,8 +9,7 @@ from itertools import islice
 from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, RANK, TRACEBACK, seconds_at, text_start, time_place
-from .records import RecordReader
+from .lines import DAY, RANK, TRACEBACK, RecordReader, seconds_at, text_start, time_place
 
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _TRACEBACK = TRACEBACK.encode()

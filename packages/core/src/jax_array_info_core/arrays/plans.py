@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base.errors import LayoutError, SpecError, UnsupportedValueError, require, require_report
-from ...base.quantities import LARGEST, counted, format_number
-from ...base.text import plain_text
-from ...facts.reports.array import ArrayReport, ShardingDescription
-from ...geometry.layouts import dtypes
-from ...geometry.layouts.dtypes import packed_nbytes
-from ...geometry.layouts.grid import describe_pattern
-from ...geometry.layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, as_shape, mesh_layout
-from ...geometry.layouts.notation import format_mesh
-from ...geometry.layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_sizes
+from ..base.errors import LayoutError, SpecError, UnsupportedValueError, require, require_report
+from ..base.quantities import LARGEST, counted, format_number
+from ..base.text import plain_text
+from ..facts.reports.array import ArrayReport, ShardingDescription
+from ..geometry.layouts import dtypes
+from ..geometry.layouts.dtypes import packed_nbytes
+from ..geometry.layouts.grid import describe_pattern
+from ..geometry.layouts.layout import MAX_AXES, MAX_DEVICES, ShardingLayout, as_shape, mesh_layout
+from ..geometry.layouts.notation import format_mesh
+from ..geometry.layouts.spec import MeshAxes, Spec, SpecLike, UnevenAxis, as_spec, mesh_sizes
 
 if TYPE_CHECKING:
-    from ...facts.reports.mesh import ShardReport, XlaReport
-    from ...geometry.layouts.xla import Copied
+    from ..facts.reports.mesh import ShardReport, XlaReport
+    from ..geometry.layouts.xla import Copied
 
 
 def spec_problems(shape: Sequence[int], mesh: Any, spec: SpecLike) -> list[str]:
@@ -267,7 +267,7 @@ def shard_report(report: ArrayReport, device_id: int) -> ShardReport:
     >>> shard.index, shard.nbytes, shard.holders
     (((8, 12), (0, 16)), 256, (4, 5))
     """
-    from ...facts.reports.mesh import ShardReport  # plans of arrays do not need it
+    from ..facts.reports.mesh import ShardReport  # plans of arrays do not need it
 
     require_report(report, ArrayReport)
     require(device_id, (int, np.integer), "the id of a device, an integer")
@@ -330,7 +330,7 @@ def xla_reports(text: str, mesh: Any = None, shape: Sequence[int] | None = None)
 
     Arguments and errors are those of ``xla_report``, which explains one.
     """
-    from ...geometry.layouts.xla import parse_copied  # plans do not need it
+    from ..geometry.layouts.xla import parse_copied  # plans do not need it
 
     require(text, str, 'an XLA sharding as text, such as "{devices=[2,4]<=[8]}"')
     sizes = None if mesh is None else mesh_sizes(mesh)
@@ -341,8 +341,8 @@ def xla_reports(text: str, mesh: Any = None, shape: Sequence[int] | None = None)
 
 
 def _explained(copied: Copied, mesh: Mapping[str, int] | None, shape: Sequence[int] | None) -> XlaReport:
-    from ...facts.reports.mesh import XlaReport
-    from ...geometry.layouts.xla import spec_of_xla
+    from ..facts.reports.mesh import XlaReport
+    from ..geometry.layouts.xla import spec_of_xla
 
     sharding = copied.sharding
     if copied.spec is not None and sharding.kind != "replicated":

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.live.report import live_array_report
-from ...base.errors import UnsupportedValueError
-from ...base.quantities import LARGEST
-from ...base.text import plain_text
-from ...compat.shardings import default_memory_kind, device_name
-from ...facts.reports.devices import DeviceReport, DevicesReport, MemoryReport
+from ..arrays.live.report import live_array_report
+from ..base.errors import UnsupportedValueError
+from ..base.quantities import LARGEST
+from ..base.text import plain_text
+from ..compat.shardings import default_memory_kind, device_name
+from ..facts.reports.devices import DeviceReport, DevicesReport, MemoryReport
 
 
 def memory_report(device: Any, stats: Mapping[str, Any] | None = None) -> MemoryReport:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import FileFormatError
+from .errors import FileFormatError
 
 fcntl: Any
 try:

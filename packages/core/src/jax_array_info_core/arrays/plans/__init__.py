@@ -1,1 +1,0 @@
-"""Layouts and reports of planned arrays and meshes, without devices."""

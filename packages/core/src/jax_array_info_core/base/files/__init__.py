@@ -1,1 +1,0 @@
-"""Files of this package: checked descriptors, and files that are complete or absent."""
