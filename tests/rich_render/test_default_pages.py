@@ -3,17 +3,19 @@
 import re
 from functools import cache
 from io import StringIO
+from itertools import chain
 
 import pytest
 from rich.cells import cell_len
 
 from jax_array_info import to_text
-from jax_array_info.engine.render import on_console, print_page, render, shown_blocks, text_of
-from jax_array_info.reports import CheckReport, ProgramReport, TreeReport
+from jax_array_info.engine.render import on_console, planned_rows, print_page, render, shown_blocks, text_of
+from jax_array_info.reports import CheckReport, ProgramDiff, ProgramReport, TreeReport
 from jax_array_info.style import terminal_console
 from jax_array_info_core.base.quantities import format_bytes, parse_bytes
 from jax_array_info_core.facts.pages import page
 from jax_array_info_core.facts.pages.blocks import (
+    Column,
     Entries,
     Note,
     Picture,
@@ -23,6 +25,8 @@ from jax_array_info_core.facts.pages.blocks import (
     Verbatim,
     cut,
     left_out,
+    limited,
+    longest_list,
 )
 from jax_array_info_core.facts.pages.tree_rows import is_counted, leaf_sums
 from tests.goldens import FOLDER, NAMES, stored
@@ -116,6 +120,36 @@ def assert_at_most_40(lines, report, is_made_up):
         for most in (0, 1)
     )
     assert MOST_LINES <= len(none) < len(lines) <= len(one)
+
+
+def assert_full(blocks):
+    """Assert that no list has room for one row more."""
+    limits = planned_rows(blocks)
+
+    def line_count(limits):
+        return len(lines_of(chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))))
+
+    assert line_count(limits) < MOST_LINES
+    for place, block in enumerate(blocks):
+        if limits[place] < longest_list(block):
+            further = [most + (other == place) for other, most in enumerate(limits)]
+            assert line_count(further) >= MOST_LINES
+
+
+@pytest.mark.parametrize("name", names(ProgramDiff, TreeReport))
+def test_no_list_of_a_default_page_has_room_for_one_row_more(name):
+    assert_full([block for block in page(report_of(name)) if not isinstance(block, Picture)])
+
+
+def test_a_row_that_is_taller_in_its_table_costs_no_row_of_another():
+    def table(tall_with=None):
+        """Return a table of 40 rows, whose row for the others has more lines if they are so many."""
+        others = lambda hidden: {"path": ["more"] * (4 if len(hidden) == tall_with else 1)}  # noqa: E731
+        rows = limited(range(40), lambda number: {"path": str(number)}, others)
+        return Table("leaves", [Column("path")], [rows])
+
+    for count in range(1, 40):
+        assert_full([table(count), table()])
 
 
 @pytest.mark.parametrize("name", names(TreeReport))
