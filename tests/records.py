@@ -1,6 +1,7 @@
 """Helpers for the tests of memory records."""
 
 import json
+import os
 import queue
 import time
 import warnings
@@ -10,7 +11,12 @@ import msgspec
 from jax_array_info_core.facts.reports.record import LINES
 from jax_array_info_core.jobs.timeline.recorder import End
 from jax_array_info_core.jobs.timeline.recording import Recording
-from jax_array_info_core.jobs.timeline.segments import segment_paths
+from jax_array_info_core.jobs.timeline.segments import segment_names
+
+
+def segment_paths(folder, process=None):
+    """Return the segments in a folder by process and time, of one process or of all."""
+    return [folder / name for name in segment_names(os.listdir(folder), process)]
 
 
 def lines_in(path):

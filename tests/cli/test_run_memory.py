@@ -2,9 +2,8 @@
 
 import pytest
 
-from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.cli.launching import run, write_program
-from tests.records import bytes_of, lines_in, of_kind, record_of
+from tests.records import bytes_of, lines_in, of_kind, record_of, segment_paths
 
 pytestmark = [pytest.mark.own_process, pytest.mark.xdist_group("processes")]
 

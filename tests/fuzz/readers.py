@@ -150,16 +150,17 @@ def of_notation(path):
 
 def of_refusal(path):
     """Yield the report on a program that XLA refuses with the text of a file."""
-    from jax_array_info_core.programs import program_report as report
+    from jax_array_info_core import program_report
+    from jax_array_info_core.programs import compiled as stages
 
     text = path.read_text("utf-8", "surrogateescape")
     compiled, traced = _compiled()
-    found = compiled._replace(refusal=text)
-    original, report.compiled_stages = report.compiled_stages, lambda *args, **options: found
+    refused = compiled._replace(refusal=text)
+    original, stages.compiled_stages = stages.compiled_stages, lambda *args, **options: refused
     try:
-        made = report.program_report(traced)
+        made = program_report(traced)
     finally:
-        report.compiled_stages = original
+        stages.compiled_stages = original
     yield made
     yield program_diff_report(made, made)
 

@@ -25,8 +25,8 @@ from jax_array_info_core import (
     watch_compiles,
 )
 from jax_array_info_core.jobs.timeline.reading import read_line
-from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.fuzz.test_inputs import IS_LONG
+from tests.records import segment_paths
 
 KILLED = """
 import os, pathlib, random, signal, time
@@ -55,7 +55,8 @@ KILLED_RECORDERS = """
 import itertools, os, pathlib, random, signal, time
 from jax_array_info_core import timeline_report
 from jax_array_info_core.jobs.timeline.reading import read_line
-from jax_array_info_core.jobs.timeline.segments import Segment, segment_paths
+from jax_array_info_core.jobs.timeline.segments import Segment
+from tests.records import segment_paths
 from jax_array_info_core.jobs.timeline.segments import thin_segments
 from tests.core.jobs.timeline.samples import record_start, samples_of
 folder, samples = pathlib.Path("record").absolute(), samples_of([], {}, 200)

@@ -16,7 +16,6 @@ from jax_array_info_core.compat.lowering import mesh_of_jax
 from jax_array_info_core.compat.topology_names import NAMED_SLICES, TPUS, parse_topology
 from jax_array_info_core.errors import TopologyError
 from jax_array_info_core.programs import compiled
-from jax_array_info_core.programs import program_report as programs_report
 from tests.core.compat.stand_ins import stand_ins
 from tests.programs import cube
 
@@ -271,7 +270,7 @@ def test_a_program_for_a_topology_has_its_memory_and_says_on_what_it_was_traced(
 @pytest.mark.needs_devices(8)
 def test_a_program_on_the_devices_of_a_topology_is_compiled_for_it(monkeypatch):
     v5e = parse_topology("v5e:2x4")
-    for module in (compiled, programs_report, lowering):
+    for module in (compiled, lowering):
         monkeypatch.setattr(module, "topology_of", lambda device: v5e)
     f, x = doubled()
     for report in (

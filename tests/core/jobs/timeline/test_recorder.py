@@ -18,10 +18,9 @@ from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from jax_array_info_core.jobs.timeline import recording
 from jax_array_info_core.jobs.timeline.in_use import BytesInUse
 from jax_array_info_core.jobs.timeline.recorder import Failure, Moment, record_program
-from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.arrays import mesh_of
 from tests.growing import born
-from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, until
+from tests.records import bytes_of, of_kind, record_of, recorded, sample_count, segment_paths, until
 
 pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices", "unhurried")]
 

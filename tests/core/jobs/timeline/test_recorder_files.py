@@ -17,9 +17,9 @@ from jax_array_info_core import record_memory, timeline_report
 from jax_array_info_core.facts.reports.record import RecordSample
 from jax_array_info_core.jobs.timeline import recording
 from jax_array_info_core.jobs.timeline.recorder import Moment
-from jax_array_info_core.jobs.timeline.segments import encoded, segment_paths
+from jax_array_info_core.jobs.timeline.segments import encoded
 from tests.core.jobs.timeline.samples import record_start
-from tests.records import lines_in, of_kind, record_of, recorded, sample_count, until
+from tests.records import lines_in, of_kind, record_of, recorded, sample_count, segment_paths, until
 
 pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices")]
 

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import pytest
 
 from jax_array_info_core import record_memory
-from jax_array_info_core.jobs.timeline.segments import segment_paths
 from tests.arrays import slow_program
 from tests.growing import born, no_collector
-from tests.records import of_kind, record_of, sample_count, until
+from tests.records import of_kind, record_of, sample_count, segment_paths, until
 from tests.threads import in_threads
 
 pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices")]

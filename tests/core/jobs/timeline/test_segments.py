@@ -25,8 +25,8 @@ from jax_array_info_core.facts.reports.record import (
     RecordThread,
 )
 from jax_array_info_core.jobs.timeline.reading import read_line
-from jax_array_info_core.jobs.timeline.segments import Segment, encoded, is_written, segment_paths
-from tests.records import lines_in
+from jax_array_info_core.jobs.timeline.segments import Segment, encoded, is_written
+from tests.records import lines_in, segment_paths
 
 EVERY_LINE = [
     RecordStart(

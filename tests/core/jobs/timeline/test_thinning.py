@@ -17,9 +17,9 @@ from jax_array_info_core.facts.reports.record import (
     RecordSample,
 )
 from jax_array_info_core.jobs.timeline import segments
-from jax_array_info_core.jobs.timeline.segments import FEWEST, Segment, segment_paths, thin_segments
+from jax_array_info_core.jobs.timeline.segments import FEWEST, Segment, thin_segments
 from tests.core.jobs.timeline.samples import record_start
-from tests.records import lines_in, of_kind, record_of
+from tests.records import lines_in, of_kind, record_of, segment_paths
 
 pytestmark = pytest.mark.newest
 START = record_start(time=0.0)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+import functools
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..arrays.origins.origins import UserLines
+from ..arrays.origins.origins import UserLines, code_origin, described_for_user
 from ..arrays.plans import spec_problems
-from ..base.errors import SpecError, TopologyError
+from ..base.errors import SpecError, TopologyError, UnsupportedValueError
 from ..base.quantities import bytes_apart
 from ..base.text import printable
 from ..compat.compiled_calls import refused_program
-from ..compat.lowering import lowered_for_topology, with_compiler_options
+from ..compat.jitted import jitted_types
+from ..compat.lowering import lowered_for_topology, require_shardy, with_compiler_options
 from ..compat.processes import only_cpu
-from ..compat.programs import lowered_devices, program_record
-from ..compat.stages import Stages
+from ..compat.programs import (
+    lowered_devices,
+    program_device,
+    program_name,
+    program_record,
+)
+from ..compat.shardings import has_devices
+from ..compat.stages import (
+    ProgramLeaf,
+    Stages,
+    stages_of,
+)
 from ..compat.topologies import ordered_devices, topology_of
 from ..compat.topology_names import GPUS, Topology, parse_topology
+from ..compat.values import is_sharding
 from ..facts.reports.collectives import Collective
 from ..facts.reports.compiler_messages import LargeBuffer, OutOfMemory
 from ..facts.reports.control_flow import FlopTotals
@@ -30,6 +45,7 @@ from ..xla.hlo.oom_logs import read_out_of_memory
 from ..xla.hlo.schedule import schedule_of
 from ..xla.hlo.source import source_lines
 from .compiler_log import listed_buffers
+from .propagation.helper import start
 
 if TYPE_CHECKING:
     import jax
@@ -116,6 +132,74 @@ def compiled_stages(
         program, assignment = (None, None) if refused is None else program_in(refused)
         return CompiledStages(stages, program, topology, traced_on, refusal, assignment)
     return CompiledStages(stages, program_record(stages.compiled), topology, traced_on)
+
+
+def compiled_of(
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: Sequence[Any],
+    target: Topology | None,
+    slices: Mapping[str, int] | None,
+    *,
+    explain: bool,
+) -> tuple[CompiledStages, bool]:
+    """Return a compiled function, and whether Shardy can tell what its collectives are needed for."""
+    # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
+    devices = [*map(_devices_of, values)]
+    is_here = target is None and all(topology_of(next(iter(held), None)) is None for held in devices)
+    with contextlib.nullcontext() if is_here else only_cpu():
+        process = os.getpid()
+        stages = stages_of(f, args, kwargs)
+        explains = explain and _can_explain(stages)
+        if explains and any(len(held) > 1 for held in devices):
+            start()
+        if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
+            raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
+        return compiled_stages(stages, target, slices), explains
+
+
+def _can_explain(stages: Stages) -> bool:
+    """Return whether Shardy can propagate a program."""
+    with contextlib.suppress(UnsupportedValueError):
+        require_shardy(stages)
+        return True
+    return False
+
+
+def _devices_of(value: Any) -> Collection[Any]:
+    """Return the devices that an array is on, or described as on; none if it has no such sharding."""
+    sharding: Any = getattr(value, "sharding", None)
+    has_known = is_sharding(sharding) and has_devices(sharding)
+    devices: Collection[Any] = sharding.device_set if has_known else ()
+    return devices
+
+
+def place_of(compiled: CompiledStages, leaves: Sequence[ProgramLeaf]) -> tuple[Topology | None, str]:
+    """Return the topology and the platform of a program."""
+    topology = compiled.topology
+    if topology is None:
+        device = program_device(leaves)
+        topology = topology_of(device)
+        if topology is None:
+            return None, str(device.platform)
+    return topology, topology.platform
+
+
+def definition_of(f: Any, stages: Stages, module: Module | None, lines: UserLines) -> tuple[str, Any]:
+    """Return the name and the definition of a function."""
+    if stages.traced is None:
+        # The text of a large program is slow to print.
+        text = f"HloModule {module.name}" if module else stages.lowered and stages.lowered.as_text()
+        return program_name(text or ""), None
+    if callable(f):
+        # A plain function is described like one that is jitted.
+        jitted = type(f) in jitted_types() or hasattr(f, "__wrapped__")
+        described = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
+        if described.name:
+            name = described.name if jitted else described.name.removeprefix("partial(").removesuffix(")")
+            return name, None if described.code is None else code_origin(described.code)
+    return str(stages.traced.fun_name), None
 
 
 def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..arrays.origins.origins import UserLines, code_origin, described_for_user
+from ..arrays.origins.origins import UserLines
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
 from ..base.errors import UnsupportedValueError
 from ..compat.arrays import buffer_key
 from ..compat.jaxprs import requested_outputs
-from ..compat.jitted import jitted_types
-from ..compat.lowering import require_shardy
-from ..compat.processes import only_cpu
 from ..compat.programs import (
     memory_analysis,
-    program_device,
     program_devices,
     program_mesh,
-    program_name,
     text_for_cached_lines,
     text_for_frame_numbers,
     xla_flops,
 )
-from ..compat.shardings import has_devices
 from ..compat.stages import (
     ProgramLeaf,
     Stages,
@@ -38,12 +30,9 @@ from ..compat.stages import (
     is_stage,
     output_leaves,
     places_of_arguments,
-    stages_of,
     with_object_keys,
 )
-from ..compat.topologies import topology_of
 from ..compat.topology_names import Topology, parse_topology
-from ..compat.values import is_sharding
 from ..facts.reports.codes import known_codes
 from ..facts.reports.findings import MIN_NBYTES
 from ..facts.reports.program import ProgramReport
@@ -64,16 +53,17 @@ from .compiled import (
     caveats_of,
     caveats_of_cache,
     caveats_of_tracing,
-    compiled_stages,
+    compiled_of,
+    definition_of,
     gpu_shortage,
     out_of_memory_of,
+    place_of,
 )
 from .constraints import constraints_of, with_padding
 from .control_flow import flops_of
 from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
 from .memory import memory_of, saved_of, timeline_of, with_host_apart
-from .propagation.helper import start
 from .updates import MOST_CALLS, Interface, next_arguments, passed_on, with_lost_axes, with_replaced
 
 
@@ -184,13 +174,13 @@ def program_report(
         raise UnsupportedValueError("steady=True compiles again: pass the function with its arguments")
     lines = UserLines(has_code=True)
     values = array_leaves(args, kwargs)
-    compiled, explains = _compiled(f, args, kwargs, values, target, slices, explain=explain)
+    compiled, explains = compiled_of(f, args, kwargs, values, target, slices, explain=explain)
     with paused():
         module = module_of(compiled.record, compiled.stages.lowered)
         given, returned = _leaves(f, args, kwargs, values, compiled.stages, module)
         interface, passed = _interface(given, returned, compiled.stages, module, lines)
-        place, platform = _place(compiled, [*given, *returned])
-        name, origin = _definition(f, compiled.stages, module, lines)
+        place, platform = place_of(compiled, [*given, *returned])
+        name, origin = definition_of(f, compiled.stages, module, lines)
         fields: _Fields = {
             "name": name,
             "origin": origin,
@@ -283,31 +273,6 @@ def program_timeline_report(
     if report.timeline is not None:
         return report.timeline
     return ProgramTimelineReport(**{name: getattr(report, name) for name in _OF_TIMELINE})
-
-
-def _compiled(
-    f: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    values: Sequence[Any],
-    target: Topology | None,
-    slices: Mapping[str, int] | None,
-    *,
-    explain: bool,
-) -> tuple[CompiledStages, bool]:
-    """Return a compiled function, and whether Shardy can tell what its collectives are needed for."""
-    # JAX's default device, which tracing and lowering can ask for, can be an accelerator of another process.
-    devices = [*map(_devices_of, values)]
-    is_here = target is None and all(topology_of(next(iter(held), None)) is None for held in devices)
-    with contextlib.nullcontext() if is_here else only_cpu():
-        process = os.getpid()
-        stages = stages_of(f, args, kwargs)
-        explains = explain and _can_explain(stages)
-        if explains and any(len(held) > 1 for held in devices):
-            start()
-        if os.getpid() != process:  # compiling would wait forever for threads that a fork does not have
-            raise UnsupportedValueError("the function forks while it is traced, and returns in the fork too")
-        return compiled_stages(stages, target, slices), explains
 
 
 def _leaves(
@@ -514,46 +479,3 @@ def _sent_nbytes(fields: _Fields) -> int | None:
     """Return the bytes that a device sends in one call; None if a part of them is unknown."""
     is_unknown = fields["sent"].unknown_count or {*fields["unread"]} - {*fields["unread_local"]}
     return None if is_unknown else fields["sent"].nbytes
-
-
-def _can_explain(stages: Stages) -> bool:
-    """Return whether Shardy can propagate a program."""
-    with contextlib.suppress(UnsupportedValueError):
-        require_shardy(stages)
-        return True
-    return False
-
-
-def _devices_of(value: Any) -> Collection[Any]:
-    """Return the devices that an array is on, or described as on; none if it has no such sharding."""
-    sharding: Any = getattr(value, "sharding", None)
-    has_known = is_sharding(sharding) and has_devices(sharding)
-    devices: Collection[Any] = sharding.device_set if has_known else ()
-    return devices
-
-
-def _place(compiled: CompiledStages, leaves: Sequence[ProgramLeaf]) -> tuple[Topology | None, str]:
-    """Return the topology and the platform of a program."""
-    topology = compiled.topology
-    if topology is None:
-        device = program_device(leaves)
-        topology = topology_of(device)
-        if topology is None:
-            return None, str(device.platform)
-    return topology, topology.platform
-
-
-def _definition(f: Any, stages: Stages, module: Module | None, lines: UserLines) -> tuple[str, Any]:
-    """Return the name and the definition of a function."""
-    if stages.traced is None:
-        # The text of a large program is slow to print.
-        text = f"HloModule {module.name}" if module else stages.lowered and stages.lowered.as_text()
-        return program_name(text or ""), None
-    if callable(f):
-        # A plain function is described like one that is jitted.
-        jitted = type(f) in jitted_types() or hasattr(f, "__wrapped__")
-        described = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
-        if described.name:
-            name = described.name if jitted else described.name.removeprefix("partial(").removesuffix(")")
-            return name, None if described.code is None else code_origin(described.code)
-    return str(stages.traced.fun_name), None

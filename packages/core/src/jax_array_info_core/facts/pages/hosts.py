@@ -21,9 +21,6 @@ from .blocks import (
 from .findings import finding_blocks
 from .words import size_words
 
-MAX_ROWS = 10
-"""Number of processes in the table, unless another one is asked for."""
-
 _COLUMNS = (
     Column("process", "number", meaning="index of the process in JAX"),
     Column("host", "names", meaning="name of the machine"),

@@ -69,15 +69,6 @@ def segment_names(names: Iterable[str], process: int | None = None) -> list[str]
     return [name for index, name in sorted(found) if process in (None, index)]
 
 
-def segment_paths(folder: Path, process: int | None = None) -> list[Path]:
-    """Return the segments in a folder by process and time, of one process or of all.
-
-    Raises:
-        OSError: If the folder cannot be read.
-    """
-    return [folder / name for name in segment_names(os.listdir(folder), process)]
-
-
 class Segment:
     """A new segment, open for writing. It is locked, so that no other recorder thins it."""
 
