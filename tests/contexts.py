@@ -14,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 
 VERSION = tuple(map(int, jax.__version__.split(".")[:2]))
 EVERYWHERE = (0, 0)
-SHARD_MAP_IS_TYPED = (0, 5)  # before, only lowered values are known to be inside shard_map
 PMAP_IS_SHARD_MAP = (0, 8)
 HAS_EXPLICIT = (0, 6)
 HAS_REFS = (0, 7)

@@ -41,7 +41,7 @@ class EngineHere(SourceEngine):
 
         with hooked(source):
             report_on(self._here, keep, source.run)
-        self._program = self.tries.program(0.0)
+        self._program = self.tries.program()
         return self._program
 
     def _asked(self, what, edit, deadline):
@@ -184,7 +184,6 @@ def assert_true(path, function, sizes, report):
 
 
 _DIMS = (64, 128, 256)
-_AXES = ("a", "b", "c")
 
 
 def random_program(seed):

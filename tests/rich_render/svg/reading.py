@@ -9,7 +9,6 @@ from rich.color import Color
 from jax_array_info.pictures.palette import luminance
 
 SVG = "{http://www.w3.org/2000/svg}"
-XHTML = "http://www.w3.org/1999/xhtml"
 
 
 class Cell(NamedTuple):

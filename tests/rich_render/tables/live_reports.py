@@ -38,7 +38,3 @@ def rows(report, width=100, *, has_shares=False, **options):
     cells = [[cell.strip() for cell in line[1:-1].split("│")] for line in lines if line.startswith("│")]
     hidden = () if has_shares else ("of total",)
     return [[cell for head, cell in zip(heads, row, strict=True) if head not in hidden] for row in cells]
-
-
-def to_text_by(report, by):
-    return text_of(render(report, by=by))

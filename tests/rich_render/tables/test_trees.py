@@ -67,7 +67,6 @@ def cells(report, width=200, **options):
 
 
 LAYERS = [leaf(f"params/layers/{i}/mlp/w", (512, 512), "data", "model", shard=(128, 256)) for i in range(32)]
-EMBED = leaf("params/embed", (1024, 512), replicas=8, avoidable_nbytes=1835008)
 
 
 @pytest.mark.parametrize("width", [20, 30, 60, 80, 120, 200])

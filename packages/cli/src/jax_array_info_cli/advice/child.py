@@ -142,10 +142,9 @@ def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
                 f"{task.request.function} is lowered already, so that nothing in it can change: name the"
                 " function that is lowered"
             )
-        start = time.monotonic()
         report = program_report(function, *arguments, **options)
         tries = Tries(function, arguments, values, report)
-        parent.answer(tries.program(time.monotonic() - start))
+        parent.answer(tries.program())
         for what, change in messages:
             try:
                 parent.answer(tries.code(change) if what == "code" else tries.figures(change))
@@ -271,7 +270,7 @@ class Tries:
             return [tuple(output.shape) for output in jax.eval_shape(function, *arguments)]
         return []
 
-    def program(self, seconds: float) -> Program:
+    def program(self) -> Program:
         """Return what can be changed."""
         start = time.monotonic()
         figures = self.figures(None)

@@ -56,7 +56,6 @@ class TextPart:
 def columns_of(
     columns: Sequence[Sequence[Report]],
     *,
-    width: int = 80,
     scale: float = 1.0,
     color_map: ColorMap | None = None,
     has_pointer: bool = True,
@@ -67,7 +66,6 @@ def columns_of(
 
     Args:
         columns: The reports, in columns side by side.
-        width: Characters per line.
         scale: Factor for the size of the cells of a drawing.
         color_map: Colors of the cells.
         has_pointer: Whether the reader can hover over a cell; a PNG has no tooltips.

@@ -56,7 +56,7 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     (True, 4)
     """
     _check(width, scale)
-    columns = columns_of([[report]], width=width, scale=scale, color_map=color_map)
+    columns = columns_of([[report]], scale=scale, color_map=color_map)
     return columns_svg(columns, title_of(report), width)
 
 
@@ -87,7 +87,7 @@ def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: C
     4
     """
     _check(width, scale)
-    [parts] = columns_of([[report]], width=width, scale=scale, color_map=color_map)
+    [parts] = columns_of([[report]], scale=scale, color_map=color_map)
     return parts_html(parts, width)
 
 
@@ -190,5 +190,5 @@ def report_png(report: Report, *, width: int, scale: float, color_map: ColorMap 
             "PNG output needs a font, and none is installed: install one, such as DejaVu Sans Mono (Debian:"
             " apt install fonts-dejavu-core), or save a .svg"
         )
-    columns = columns_of([[report]], width=width, scale=scale, color_map=color_map, has_pointer=False)
+    columns = columns_of([[report]], scale=scale, color_map=color_map, has_pointer=False)
     return drawn(columns_svg(columns, width=width, color="#000"))
