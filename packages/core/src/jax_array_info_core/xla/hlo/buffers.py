@@ -47,7 +47,8 @@ def shared_leaves(instruction: Instruction, operands: Sequence[Instruction]) -> 
     if instruction.opcode == "tuple":
         return [*_leaves(operands)]
     if instruction.opcode == "get-tuple-element":
-        return [(0, leaf) for leaf, group in enumerate(operands[0].groups) if group == instruction.element]
+        element = instruction.element
+        return [(0, leaf) for leaf, group in enumerate(operands[0].groups) if group == element]
     if instruction.opcode in _VIEWS:
         return [*_leaves(operands[:1])]
     if instruction.opcode in _IN_PLACE:

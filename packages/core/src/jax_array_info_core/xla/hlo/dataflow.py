@@ -327,8 +327,10 @@ class Dataflow:
         by_element = computation.once(_uses).get(computation.by_name[value.name].place, {})
         # A combined collective may have thousands of elements.
         elements = by_element if value.element is None else {value.element, None} & by_element.keys()
-        uses = sorted(use for element in elements for use in by_element[element])
-        return [(computation.instructions[place], operand) for place, operand in uses]
+        return [
+            (computation.instructions[place], operand)
+            for place, operand in sorted(itertools.chain.from_iterable(map(by_element.__getitem__, elements)))
+        ]
 
 
 def _uses(computation: Computation) -> dict[int, dict[int | None, list[tuple[int, int]]]]:
@@ -338,9 +340,11 @@ def _uses(computation: Computation) -> dict[int, dict[int | None, list[tuple[int
     """
     uses: dict[int, dict[int | None, list[tuple[int, int]]]] = {}
     for user in computation.instructions:
+        element = user.element
         for index, name in enumerate(user.operands):
-            by_element = uses.setdefault(computation.by_name[name].place, {})
-            by_element.setdefault(user.element, []).append((user.place, index))
+            uses.setdefault(computation.by_name[name].place, {}).setdefault(element, []).append(
+                (user.place, index)
+            )
     return uses
 
 

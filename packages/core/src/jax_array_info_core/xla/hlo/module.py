@@ -324,12 +324,10 @@ def _content(message: Any) -> tuple[bytes, tuple[int, ...]]:
     copy = type(message)()
     copy.CopyFrom(message)
     copy.DiscardUnknownFields()
-    places = {instruction.id: place for place, instruction in enumerate(copy.instructions)}
-    places[0] = -1
-    operands = [
-        places[number] for instruction in copy.instructions for number in (*instruction.operand_ids, 0)
-    ]
-    for instruction in copy.instructions:
+    instructions = [*copy.instructions]  # each access to one makes an object
+    places = {instruction.id: place for place, instruction in enumerate(instructions)} | {0: -1}
+    operands = [places[number] for instruction in instructions for number in (*instruction.operand_ids, 0)]
+    for instruction in instructions:
         for name in ("name", "metadata", "id", "operand_ids"):
             instruction.ClearField(name)
     copy.ClearField("name")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
@@ -283,6 +283,7 @@ REMATTED = "rematted_computation"
 """Part of the names of what ``jax.checkpoint`` computes again."""
 
 
+@lru_cache(maxsize=256)
 def pass_of(op_name: str | None) -> Literal["forward", "backward"] | None:
     """Return the pass of an operation; None if its name does not contain it.
 
@@ -324,6 +325,7 @@ _CONTROL_FLOW = re.compile(
 """Parts that JAX adds for its own operations."""
 
 
+@lru_cache(maxsize=256)
 def scope_of(op_name: str | None) -> str:
     """Return the named scopes around an operation, outermost first; empty without any.
 
