@@ -13,7 +13,6 @@ from typing import BinaryIO
 from ...base.errors import FileFormatError, ReportFormatError
 from ...base.files import open_regular, size_of, write_whole
 from ...facts.reports import Report
-from ...facts.reports.findings import Syntax
 from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost
 from ...facts.reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
 from ...facts.reports.tree import TreeRow
@@ -88,7 +87,6 @@ def hosts_in_folder(
     rows: bool = False,
     details: int | None = MOST_DETAILS,
     ignore_codes: Collection[str] = (),
-    syntax: Syntax = "shell",
     on_progress: Progress | None = None,
 ) -> HostsReport:
     """Return the report on the files that ``save_report`` wrote to a folder, each with its name.
@@ -102,7 +100,6 @@ def hosts_in_folder(
         details: Maximum number of processes that differ whose arrays are compared, without ``rows``; None for
             all.
         ignore_codes: Codes of findings to leave out.
-        syntax: Language of the fixes.
         on_progress: Function that is called with the number of files that were read, and of all files.
 
     Raises:
@@ -138,7 +135,7 @@ def hosts_in_folder(
         unread=unread,
         details=None if rows else details,
         ignore_codes=ignore_codes,
-        syntax=syntax,
+        syntax="shell",
     )
 
 

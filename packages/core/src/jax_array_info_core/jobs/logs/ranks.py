@@ -30,7 +30,7 @@ class OneRank(NamedTuple):
     @property
     def fatal(self) -> list[Found]:
         """The fatal events, the one nearest to the root first."""
-        return sorted((one for one in self.found if one.event.is_fatal), key=_order)
+        return sorted((failure for failure in self.found if failure.event.is_fatal), key=_order)
 
 
 class Root(NamedTuple):
@@ -42,13 +42,13 @@ class Root(NamedTuple):
     """Its ranks."""
 
 
-def _order(found: Found) -> tuple[int, int]:
+def _order(failure: Found) -> tuple[int, int]:
     """Return a key that sorts events by their kind, then by their line."""
-    return _priority(found), found.event.line
+    return _priority(failure), failure.event.line
 
 
-def _priority(found: Found) -> int:
-    event = found.event
+def _priority(failure: Found) -> int:
+    event = failure.event
     if event.role == "consequence":
         return _CONSEQUENCE
     if event.role == "stall":
@@ -56,7 +56,7 @@ def _priority(found: Found) -> int:
     if re.match(r"(?:\w+\.)*(?:KeyboardInterrupt|BrokenPipeError|Connection\w+Error|EOFError)\b", event.text):
         return _WEAK
     is_exception = event.place or re.match(r"[\w.]*(?:Error|Exception)\b", event.text)
-    return _WEAK if found.is_weak or (event.kind == NOT_INTERPRETED and not is_exception) else _ROOT
+    return _WEAK if failure.is_weak or (event.kind == NOT_INTERPRETED and not is_exception) else _ROOT
 
 
 def shape_of(event: LogEvent) -> tuple[str, str]:
@@ -69,24 +69,24 @@ def root_of(ranks: Sequence[OneRank]) -> Root:
 
     A consequence is the root of nothing. Without a root, it is the rank that the others name.
     """
-    own = [one for one in ranks if one.rank is not None] or ranks
-    failed = {one.rank: one.fatal for one in own if one.fatal}
-    launcher = [found for one in ranks if one.rank is None for found in one.fatal]
+    numbered = [member for member in ranks if member.rank is not None] or ranks
+    failed = {member.rank: member.fatal for member in numbered if member.fatal}
+    launcher = [failure for member in ranks if member.rank is None for failure in member.fatal]
     named = _named(ranks)
     if not failed and not launcher:
         return Root("")
-    if len(own) == 1:
+    if len(numbered) == 1:
         return Root(_alone(next(iter(failed.values()), launcher)), tuple(failed) or (None,))
     if not failed:
-        return _without_root(own, {None: launcher}, named) if named else Root(_alone(launcher), (None,))
-    ranks = own
+        return _without_root(numbered, {None: launcher}, named) if named else Root(_alone(launcher), (None,))
+    ranks = numbered
     best = min(_priority(events[0]) for events in failed.values())
     first = {rank: events[0] for rank, events in failed.items() if _priority(events[0]) == best}
     is_told = len(first) > 1 and len(failed) < len(ranks)
     if best == _CONSEQUENCE or (best == _WEAK and (named or is_told)):
         return _without_root(ranks, failed, named)
     summary = _said(next(iter(first.values())))
-    if len(first) == len(ranks) and len({shape_of(one.event) for one in first.values()}) == 1:
+    if len(first) == len(ranks) and len({shape_of(failure.event) for failure in first.values()}) == 1:
         return Root(f"all {len(ranks)} ranks: {summary}", tuple(first))
     rank = _earliest(first, named)
     if rank is None:
@@ -95,23 +95,23 @@ def root_of(ranks: Sequence[OneRank]) -> Root:
     return Root(f"rank {rank} failed first: {_said(first[rank])}{_others(ranks, [rank], failed)}", (rank,))
 
 
-def _said(found: Found) -> str:
+def _said(failure: Found) -> str:
     """Return the words on an event."""
-    summary = found.event.summary
-    is_unknown = found.event.kind == NOT_INTERPRETED and _priority(found) != _ROOT
+    summary = failure.event.summary
+    is_unknown = failure.event.kind == NOT_INTERPRETED and _priority(failure) != _ROOT
     return f"fatal, not interpreted: {summary}" if is_unknown else summary
 
 
 def _alone(events: Sequence[Found]) -> str:
     """Return the sentence on a log without ranks."""
-    found = events[0]
-    event = found.event
+    failure = events[0]
+    event = failure.event
     if event.kind == NOT_INTERPRETED:
         return f"fatal, not interpreted: {event.summary}"
     if event.kind == "never registered":
         return f"never all connected: {event.summary}"
     if event.role == "consequence":
-        named = {rank: reason for one in events for rank, reason in one.named}
+        named = {rank: reason for failure in events for rank, reason in failure.named}
         who = "".join(f"; rank {rank}: {reason}" for rank, reason in list(named.items())[:_MOST_NAMED])
         return f"ended in consequence of another failure: {event.summary}{who}"
     return event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
@@ -120,11 +120,11 @@ def _alone(events: Sequence[Found]) -> str:
 def _named(ranks: Iterable[OneRank]) -> dict[str, tuple[str, int]]:
     """Return the ranks that others name as the cause, the most often named first, with the reason."""
     names: dict[str, dict[str | None, str]] = {}
-    for one in ranks:
-        for found in one.found:
-            for rank, reason in found.named:
-                if rank != one.rank:
-                    names.setdefault(rank, {}).setdefault(one.rank, reason)
+    for member in ranks:
+        for failure in member.found:
+            for rank, reason in failure.named:
+                if rank != member.rank:
+                    names.setdefault(rank, {}).setdefault(member.rank, reason)
     counts = {rank: (Counter(by.values()).most_common(1)[0][0], len(by)) for rank, by in names.items()}
     return dict(sorted(counts.items(), key=lambda item: -item[1][1]))
 
@@ -135,13 +135,13 @@ def _without_root(
     named: Mapping[str, tuple[str, int]],
 ) -> Root:
     """Return the root where no rank has an error of its own."""
-    events = [found for one in failed.values() for found in one]
-    if waiting := [one for one in events if one.event.kind == "never registered"]:
+    events = [failure for failures in failed.values() for failure in failures]
+    if waiting := [failure for failure in events if failure.event.kind == "never registered"]:
         silent = _others(ranks, list(failed), failed)
         words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for the others"
         return Root(f"{words} ({waiting[0].event.summary}){silent}", tuple(failed))
-    here = {one.rank for one in ranks}
-    silent_ranks = [one.rank for one in ranks if one.rank not in failed]
+    here = {member.rank for member in ranks}
+    silent_ranks = [member.rank for member in ranks if member.rank not in failed]
     # A rank that is first at the Shutdown barrier in consequence of another's end did not end early.
     ended = {
         rank: named[rank]
@@ -149,7 +149,7 @@ def _without_root(
         if not (silent_ranks and rank in failed and _is_first(named[rank]))
     }
     rank, reason = next(iter(ended.items()), (None, ("", 0)))
-    is_coordinator = any(one.event.kind == "coordinator gone" for one in events)
+    is_coordinator = any(failure.event.kind == "coordinator gone" for failure in events)
     if rank is None and silent_ranks and not (is_coordinator and "0" in silent_ranks) and silent_ranks[1:]:
         words = f"ranks {listed(silent_ranks)} have no error: killed from outside, or ended early"
         return Root(words + _others(ranks, silent_ranks, failed), tuple(silent_ranks))
@@ -158,7 +158,7 @@ def _without_root(
     if rank is None and is_coordinator and "0" not in here:
         rank, reason = "0", ("the coordinator", len(failed))
     if rank is None:
-        first = min((one for events in failed.values() for one in events), key=_order)
+        first = min((failure for events in failed.values() for failure in events), key=_order)
         return Root(f"ended in consequence of another failure: {first.event.summary}", tuple(failed))
     because = f" ({counted(reason[1], 'rank', 'ranks')}: {reason[0]})" if reason[0] else ""
     if rank in failed:
@@ -181,7 +181,7 @@ def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) ->
         return next(iter(first))
     if suspects := [rank for rank in first if rank in named]:
         return suspects[0]
-    times = {rank: found.seconds for rank, found in first.items() if found.seconds is not None}
+    times = {rank: failure.seconds for rank, failure in first.items() if failure.seconds is not None}
     least, last = min(times.values(), default=0), max(times.values(), default=0)
     if len(times) < len(first) or list(times.values()).count(least) != 1 or last - least > YEAR // 2:
         return None
@@ -194,15 +194,15 @@ def _others(
     """Return the words on the other ranks, and on those without a log."""
     roots = set(roots)
     ends = [_priority(events[0]) for rank, events in failed.items() if rank not in roots]
-    consequences = sum(one in (_CONSEQUENCE, _WEAK) for one in ends)
-    silent = sum(one.rank not in failed and one.rank not in roots for one in ranks)
+    consequences = sum(priority in (_CONSEQUENCE, _WEAK) for priority in ends)
+    silent = sum(member.rank not in failed and member.rank not in roots for member in ranks)
     parts = [
         (consequences, "other rank ended in consequence", "other ranks ended in consequence"),
         (len(ends) - consequences, "other rank failed too", "other ranks failed too"),
         (silent, "other rank has no error", "other ranks have no error"),
     ]
-    words = "".join(f"; {counted(count, one, several)}" for count, one, several in parts if count)
-    missing = missing_ranks([one.rank for one in ranks])
+    words = "".join(f"; {counted(count, singular, plural)}" for count, singular, plural in parts if count)
+    missing = missing_ranks([member.rank for member in ranks])
     return words + (
         f"; no log of {'rank' if len(missing) == 1 else 'ranks'} {listed(missing)}" if missing else ""
     )
@@ -212,7 +212,7 @@ def missing_ranks(ranks: Iterable[str | None]) -> list[str]:
     """Return the ranks below the highest one that have no log."""
     numbers = {int(rank) for rank in ranks if rank is not None and rank.isdecimal()}
     return (
-        [str(one) for one in range(max(numbers, default=-1)) if one not in numbers]
+        [str(number) for number in range(max(numbers, default=-1)) if number not in numbers]
         if len(numbers) > 1
         else []
     )
@@ -227,25 +227,25 @@ def listed(ranks: Iterable[str | None]) -> str:
 
 def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
     """Return the rows of the ranks, in their order."""
-    ranks = [one for one in ranks if one.rank is not None]
-    any_failed = any(one.fatal for one in ranks)
+    ranks = [member for member in ranks if member.rank is not None]
+    any_failed = any(member.fatal for member in ranks)
 
-    def end(one: OneRank) -> RankEnd:
-        if not one.fatal:
-            return "no error" if any_failed and not one.progress.done else "ended"
-        priority = _priority(one.fatal[0])
+    def end(member: OneRank) -> RankEnd:
+        if not member.fatal:
+            return "no error" if any_failed and not member.progress.done else "ended"
+        priority = _priority(member.fatal[0])
         return "in consequence" if priority == _CONSEQUENCE else "stalled" if priority == _STALL else "failed"
 
     return tuple(
         RankLog(
-            rank=str(one.rank),
-            end=end(one),
-            line_count=one.progress.line_count,
-            step=one.progress.step,
-            time="" if one.progress.time is None else clock(one.progress.time),
-            text=_short(one.fatal[0].event) if one.fatal else "",
+            rank=str(member.rank),
+            end=end(member),
+            line_count=member.progress.line_count,
+            step=member.progress.step,
+            time="" if member.progress.time is None else clock(member.progress.time),
+            text=_short(member.fatal[0].event) if member.fatal else "",
         )
-        for one in sorted(ranks, key=lambda one: (len(str(one.rank)), str(one.rank)))
+        for member in sorted(ranks, key=lambda member: (len(str(member.rank)), str(member.rank)))
     )
 
 

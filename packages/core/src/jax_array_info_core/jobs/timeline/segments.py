@@ -65,8 +65,8 @@ def _fields(value: Any) -> dict[str, Any]:
 
 def segment_names(names: Iterable[str], process: int | None = None) -> list[str]:
     """Return the names of segments among others, by process and time, of one process or of all."""
-    found = ((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
-    return [name for index, name in sorted(found) if process in (None, index)]
+    pairs = ((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
+    return [name for index, name in sorted(pairs) if process in (None, index)]
 
 
 class Segment:
@@ -87,9 +87,9 @@ class Segment:
         milliseconds = int(started * 1000)
         with opened_folder(folder) as place:
             while True:
-                seconds, rest = divmod(milliseconds, 1000)
+                seconds, thousandths = divmod(milliseconds, 1000)
                 moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
-                self.path = folder / f"process-{process}-{moment}-{rest:03}.jsonl"
+                self.path = folder / f"process-{process}-{moment}-{thousandths:03}.jsonl"
                 with contextlib.suppress(FileExistsError):
                     self._file = created(self.path.name, place)
                     break
@@ -248,15 +248,15 @@ def thin_segments(
     """
     done: set[str] = set()
     while True:
-        found = yield from _segments(folder, process, leave_out)
-        if sum(one.nbytes for one in found.values()) <= max_nbytes:
+        files = yield from _segments(folder, process, leave_out)
+        if sum(segment.nbytes for segment in files.values()) <= max_nbytes:
             return
-        rest = {name: one.nbytes for name, one in found.items() if name not in done}
-        largest = max(rest.values(), default=0)
-        name = next((name for name, nbytes in rest.items() if nbytes >= _ALIKE * largest), next(iter(found)))
+        sizes = {name: segment.nbytes for name, segment in files.items() if name not in done}
+        largest = max(sizes.values(), default=0)
+        name = next((name for name, nbytes in sizes.items() if nbytes >= _ALIKE * largest), next(iter(files)))
         try:
-            if not rest:
-                remove_file(folder, name, found[name].is_at)
+            if not sizes:
+                remove_file(folder, name, files[name].is_at)
             elif not (yield from _thin(folder, name)):
                 done.add(name)
         except UnsuitableError as error:
@@ -273,7 +273,7 @@ def _segments(
     with opened_folder(folder) as place:
         remove_abandoned(place)
         names = iter(segment_names(names_in(place), process))
-    found = {}
+    segments = {}
     while piece := [*itertools.islice(names, _FILES)]:
         yield
         with opened_folder(folder) as place:
@@ -281,12 +281,12 @@ def _segments(
                 try:
                     with opened_file(name, place) as file:
                         if file.status().st_size and not is_locked(file):
-                            found[name] = _checked(file)
+                            segments[name] = _checked(file)
                 except LostError:
                     continue
                 except UnsuitableError as error:
                     leave_out(name, str(error))
-    return found
+    return segments
 
 
 def _checked(file: Descriptor) -> _File:
@@ -295,8 +295,8 @@ def _checked(file: Descriptor) -> _File:
     if status.st_nlink > 1:
         raise UnsuitableError("a file with several names")
     for size in (_FIRST_PIECE, _LONGEST_LINE):
-        first, _, rest = os.pread(file.number, size, 0).partition(b"\n")
-        if rest:
+        first, _, ending = os.pread(file.number, size, 0).partition(b"\n")
+        if ending:
             break
     if _parsed(first) != "start":
         raise UnsuitableError("not a segment of a record")
@@ -331,24 +331,24 @@ def _thin(folder: Path, name: str) -> Generator[None, None, bool]:
             if not data:
                 yield
                 continue
-            found = _parsed(data)
-            if isinstance(found, int):
-                kept.append((data, found))
-            elif isinstance(found, str):
+            parsed = _parsed(data)
+            if isinstance(parsed, int):
+                kept.append((data, parsed))
+            elif isinstance(parsed, str):
                 # Neighbors are on one side of a mark.
                 keep(last)
                 last = None
                 kept.append((data, None))
-                stays = found in ("start", "out of memory")
-            elif found is not None:
+                stays = parsed in ("start", "out of memory")
+            elif parsed is not None:
                 sample_count += 1
                 if stays:
-                    keep(found)
+                    keep(parsed)
                     stays = False
                 elif last is None:
-                    last = found
+                    last = parsed
                 else:
-                    keep(last if last.nbytes >= found.nbytes else found)
+                    keep(last if last.nbytes >= parsed.nbytes else parsed)
                     last = None
                     removed += 1
         is_at = file.is_at
@@ -363,11 +363,11 @@ def _thin(folder: Path, name: str) -> Generator[None, None, bool]:
 
 def _lines(file: Descriptor) -> Iterator[bytes]:
     """Yield the complete lines of a file that are not too long, and an empty one after each piece."""
-    rest, offset = b"", 0
+    partial, offset = b"", 0
     # Reading at an offset does not move that of the file.
     while piece := os.pread(file.number, _PIECE, offset):
         offset += len(piece)
-        *lines, rest = (rest[: _LONGEST_LINE + 1] + piece).split(b"\n")
+        *lines, partial = (partial[: _LONGEST_LINE + 1] + piece).split(b"\n")
         yield from (line + b"\n" for line in lines if line and len(line) < _LONGEST_LINE)
         yield b""
 
