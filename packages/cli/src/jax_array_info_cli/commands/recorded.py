@@ -29,7 +29,7 @@ from ..reporting import Answer, Command, report_command
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from jax_array_info.verbs.timeline import Sort
+    from jax_array_info.engine.running import Sort
     from jax_array_info_core.jobs.timeline.timeline_report import Follower
     from jax_array_info_core.reports import TimelineReport
 
@@ -377,8 +377,8 @@ class View:
         self, report: TimelineReport, console: Console, width: int, height: int | None
     ) -> RenderableType:
         """Return the page of a report; without a height, that of a snapshot, which has no line of keys."""
+        from jax_array_info.engine.running import running_job
         from jax_array_info.style import shows_colors
-        from jax_array_info.verbs.timeline import running_job
 
         keys = "" if height is None else self._keys(report)
         colors = shows_colors(console)
@@ -401,7 +401,7 @@ class View:
 
     def press(self, key: str) -> bool:
         """Change what is shown, and return whether a key quits."""
-        from jax_array_info.verbs.timeline import SORTS
+        from jax_array_info.engine.running import SORTS
 
         if key == "s":
             self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]

@@ -7,21 +7,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from jax_array_info_core import hosts_report, program_timeline_report, timeline_report
-from jax_array_info_core.facts.pages.blocks import cut
 from jax_array_info_core.facts.pages.folds import MaxRows
-from jax_array_info_core.facts.pages.running import SORTS as SORTS
-from jax_array_info_core.facts.pages.running import Sort as Sort
-from jax_array_info_core.facts.pages.running import running_page
 from jax_array_info_core.jobs.hosts.compare import MOST_DETAILS
 from jax_array_info_core.jobs.hosts.summaries import HostReport
 from jax_array_info_core.reports import HostsReport, ProgramTimelineReport, TimelineReport
 
-from ..engine.render import on_console, on_screen
-from ..style import ForConsole
 from .show import print_table, refuse_with, report_of, verb
-
-_MOST_ROWS = 32
-"""Number of devices, and of allocation sites, of a page without a height."""
 
 
 @verb
@@ -150,28 +141,3 @@ def print_hosts(
         report, HostsReport, hosts_report, timeout=timeout, details=details, ignore_codes=ignore_codes
     )
     print_table(hosts, max_rows=max_rows)
-
-
-def running_job(
-    report: TimelineReport,
-    *,
-    width: int,
-    height: int | None,
-    use_color: bool = False,
-    sort: Sort = "bytes",
-    keys: str = "",
-) -> ForConsole:
-    """Return the page of a running job, for a screen of a size.
-
-    Args:
-        report: The last minute of a record.
-        width: Maximum line length in characters.
-        height: Height of the screen in lines. None for a page with at most 32 rows in each list.
-        use_color: Whether the console shows colors.
-        sort: Order of the allocation sites: the most bytes, the largest change per minute, or the name.
-        keys: Last line of a screen.
-    """
-    blocks = [*running_page(report, sort=sort)]
-    if height is None:
-        return on_console(cut(blocks, _MOST_ROWS), width=width, use_color=use_color)
-    return on_screen(blocks, keys, width=width, height=height, use_color=use_color)

@@ -11,20 +11,7 @@ from ...base.quantities import counted, format_bytes, time_words
 from ..reports import TimelineReport
 from ..reports.timeline import TimelineSeries
 from ..reports.timeline_process import TimelineDevice, TimelineProcess
-from .blocks import (
-    Column,
-    Limited,
-    Listing,
-    Look,
-    Note,
-    Row,
-    Sentence,
-    Table,
-    limited,
-    more,
-    number,
-    that_apply,
-)
+from .blocks import Block, Entries, Limited, Listing, Look, Sentence, more, that_apply
 from .words import site_words, size_words
 
 Sort = Literal["bytes", "trend", "name"]
@@ -32,25 +19,8 @@ Sort = Literal["bytes", "trend", "name"]
 SORTS: tuple[Sort, ...] = ("bytes", "trend", "name")
 
 _Pair: TypeAlias = "tuple[TimelineProcess, TimelineDevice]"
-_HIGH, _FULL = 0.75, 0.9
-"""Part of the limit from which a device is rather full, and full."""
 _LONGEST_FOLDER = 40
 """Longest path in characters that is named whole; of others, the last folder is."""
-_DEVICE_GROUPINGS = (
-    (("device",), ("in use",), ("used",), ("peak",), ("limit",), ("host",)),
-    (("device", "host"), ("in use", "used"), ("peak", "limit")),
-    (("device", "host"), ("in use", "used", "peak", "limit")),
-)
-_SITES = (
-    Column("in use", "number"),
-    Column("arrays", "number"),
-    Column("per minute", "number", before="per minute "),
-    Column("allocation site", "text"),
-)
-_SITE_GROUPINGS = (
-    (("in use",), ("arrays",), ("per minute",), ("allocation site",)),
-    (("in use",), ("allocation site", "per minute", "arrays")),
-)
 
 
 def running_page(report: TimelineReport, *, sort: Sort = "bytes") -> Iterator[Listing]:
@@ -66,7 +36,7 @@ def running_page(report: TimelineReport, *, sort: Sort = "bytes") -> Iterator[Li
     yield Sentence(f"{name}: {_states_words(report)}, at {time_words(report.read_at)}", "answer", hang=0)
     if report.standing:
         yield Sentence(report.standing, "alarm", hang=0)
-    yield _devices(report)
+    yield from _devices(report)
     if report.marks:
         yield Sentence(_marks_words(report))
     yield Limited(
@@ -79,8 +49,8 @@ def running_page(report: TimelineReport, *, sort: Sort = "bytes") -> Iterator[Li
     yield _sites(report, sort)
 
 
-def _devices(report: TimelineReport) -> Table:
-    """Return a row for each device; of too many, the fullest and the range of the others."""
+def _devices(report: TimelineReport) -> Iterator[Listing]:
+    """Yield a line for each device; of too many, the fullest and the range of the others."""
     pairs = [(process, device) for process in report.processes for device in process.devices]
     largest = max((device.peak_nbytes for _, device in pairs), default=0) or 1
     has_hosts = len({process.host_name for process in report.processes}) > 1
@@ -89,64 +59,55 @@ def _devices(report: TimelineReport) -> Table:
     def share(device: TimelineDevice) -> float:
         return device.bytes_in_use / (device.bytes_limit or largest)
 
-    def row(pair: _Pair) -> Row:
+    def entry(pair: _Pair) -> Sequence[str]:
         process, device = pair
-        part = share(device) if device.bytes_limit else 0.0
-        look: Look = "alarm" if part >= _FULL else "warning" if part >= _HIGH else ""
-        return {
-            "device": _device_name(report, *pair),
-            "in use": size_words(device.bytes_in_use),
-            "used": Note(f"{part:.0%}", look) if device.bytes_limit else "",
-            "peak": size_words(device.peak_nbytes),
-            "limit": size_words(device.bytes_limit) if device.bytes_limit else "",
-            "host": process.host_name if has_hosts else "",
-        }
+        limit = f"{share(device):.0%} of {format_bytes(device.bytes_limit)}" if device.bytes_limit else ""
+        host = process.host_name if has_hosts else ""
+        return (
+            size_words(device.bytes_in_use),
+            _device_name(report, *pair),
+            limit,
+            f"peak {size_words(device.peak_nbytes)}",
+            host,
+        )
 
-    def rest(others: Sequence[_Pair]) -> Row:
+    def rest(others: Sequence[_Pair]) -> list[Block]:
         least, most = (form(device.bytes_in_use for _, device in others) for form in (min, max))
         start = "" if least == most else f"{format_bytes(least)} to "
-        return {"device": more(len(others)), "in use": f"{start}{format_bytes(most)}"}
+        words = f"{more(len(others), 'device', 'devices')}, {start}{format_bytes(most)}"
+        return [Sentence(words, "aside", indent=2)]
 
-    columns = (
-        Column("device", is_kept=True),
-        Column("in use", "number", head="in arrays" if only_arrays else ""),
-        Column("used", "number"),
-        Column("peak", "number", before="peak "),
-        Column("limit", "number", before="limit "),
-        Column("host"),
+    yield Sentence(f"bytes in {'arrays' if only_arrays else 'use'} on each device:", "aside")
+    yield Limited(
+        pairs,
+        lambda shown: [Entries([*map(entry, shown)], in_columns=True)] if shown else [],
+        rest,
+        largest=lambda: sorted(pairs, key=lambda pair: share(pair[1]), reverse=True),
     )
-    rows = limited(pairs, row, rest, size=lambda pair: round(share(pair[1]) * 10**9))
-    return Table("", columns, [rows], _DEVICE_GROUPINGS)
 
 
-def _device_name(report: TimelineReport, process: TimelineProcess, device: TimelineDevice) -> Note:
-    """Return the name of a device, with its process; that of the timeline is emphasized."""
+def _device_name(report: TimelineReport, process: TimelineProcess, device: TimelineDevice) -> str:
+    """Return the name of a device, with its process where there are several."""
     run = f" run {process.run}" if process.run_count > 1 else ""
-    name = device.name if len(report.processes) == 1 else f"{process.process}{run} {device.name}"
-    is_chosen = (process.process, process.run, device.id) == (report.process, report.run, report.device)
-    return Note(name, "answer" if is_chosen else "")
+    return device.name if len(report.processes) == 1 else f"{process.process}{run} {device.name}"
 
 
-def _sites(report: TimelineReport, sort: Sort) -> Table:
-    """Return a row for each allocation site on the device of the timeline."""
+def _sites(report: TimelineReport, sort: Sort) -> Listing:
+    """Return a line for each allocation site on the device of the timeline."""
 
-    def row(series: TimelineSeries) -> Row:
-        look: Look = "" if series.kind == "origin" else "aside"
-        return {
-            "in use": size_words(series.nbytes[-1]),
-            "arrays": "" if series.count is None else number(series.count, "array"),
-            "per minute": _change_words(series.nbytes_per_minute),
-            "allocation site": Note(_series_words(series), look),
-        }
+    def entry(series: TimelineSeries) -> Sequence[str]:
+        count = "" if series.count is None else counted(series.count, "array", "arrays")
+        change = _change_words(series.nbytes_per_minute)
+        return size_words(series.nbytes[-1]), _series_words(series), change and f"{change} per minute", count
 
-    def rest(others: Sequence[TimelineSeries]) -> Row:
-        return {
-            "in use": format_bytes(sum(series.nbytes[-1] for series in others)),
-            "allocation site": Note(more(len(others), "row", "rows"), "aside"),
-        }
+    def rest(others: Sequence[TimelineSeries]) -> list[Block]:
+        nbytes = format_bytes(sum(series.nbytes[-1] for series in others))
+        return [Sentence(f"{more(len(others), 'row', 'rows')}, {nbytes}", "aside", indent=2)]
 
     ranked = [series for series in _sorted_series(report.series, sort) if series.nbytes[-1]]
-    return Table("", _SITES, [limited(ranked, row, rest)], _SITE_GROUPINGS)
+    return Limited(
+        ranked, lambda shown: [Entries([*map(entry, shown)], in_columns=True)] if shown else [], rest
+    )
 
 
 def _sorted_series(series: Sequence[TimelineSeries], sort: Sort) -> list[TimelineSeries]:
