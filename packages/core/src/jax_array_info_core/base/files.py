@@ -24,6 +24,9 @@ try:
 except ImportError:  # on Windows
     fcntl = None
 
+Progress = Callable[[int, int], None]
+"""Is called with the number of parts that were read, and the number of all parts."""
+
 MODE = 0o666
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays.plans import dtype_bits, spec_problems
 from ..base.errors import FileFormatError, LayoutError, ReportFormatError, require
-from ..base.files import open_regular, size_of
+from ..base.files import Progress, open_regular, size_of
 from ..base.quantities import format_number
 from ..base.text import printable
 from ..facts.reports import Report
@@ -39,7 +39,6 @@ from .stored.array_files import (
 )
 from .stored.reading import (
     Budget,
-    Progress,
     StoredLeaf,
     StoredSharding,
     StoredTree,

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...base.errors import FileFormatError, ReportFormatError
-from ...base.files import open_regular, size_of, write_whole
+from ...base.files import Progress, open_regular, size_of, write_whole
 from ...facts.reports import Report
 from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost
 from ...facts.reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
 from ...facts.reports.tree import TreeRow
 from ...trees.stored.reading import (
     Budget,
-    Progress,
     decoded_parts,
     json_text,
     read_whole,

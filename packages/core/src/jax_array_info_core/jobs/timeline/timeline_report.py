@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...base.errors import FileFormatError, UnsupportedValueError
+from ...base.files import Progress
 from ...base.quantities import format_device_ids
 from ...base.text import printable
 from ...facts.reports.record import RecordDevice, RecordEnd, RecordStart
@@ -36,9 +37,6 @@ from .marks import OpenMarks
 from .reading import SUFFIX, SegmentReader, files_of
 from .samples import NO_STEP
 from .segments import is_gone, is_written
-
-if TYPE_CHECKING:
-    from ...trees.stored.reading import Progress
 
 _LONGEST_SKEW = 60.0
 """Seconds by which a process that starts again on another machine may seem to start too early."""

@@ -14,14 +14,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...arrays.paths import path_text
 from ...base.errors import FileFormatError
-from ...base.files import open_regular, size_of
+from ...base.files import Progress, open_regular, size_of
 from ...base.reading_lock import prepared
 from ...base.text import printable, unquoted
 from ...geometry.layouts.dtypes import bits_of_name, is_full_name
 from ...geometry.layouts.spec import Spec
 from .reading import (
     Budget,
-    Progress,
     StoredLeaf,
     StoredSharding,
     StoredTree,

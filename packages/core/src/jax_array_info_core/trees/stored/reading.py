@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -16,9 +16,6 @@ from ...base.reading_lock import prepared
 from ...base.text import printable
 from ...facts.reports.array import Leaf
 from ...geometry.layouts.spec import Spec
-
-Progress = Callable[[int, int], None]
-"""Is called with the number of parts that were read, and the number of all parts."""
 
 
 class StoredSharding(NamedTuple):
