@@ -233,14 +233,15 @@ class Terminal(StringIO):
 
 
 @pytest.mark.parametrize(
-    ("is_terminal", "lines", "is_again"), [(True, 24, True), (True, 80, False), (False, 24, False)]
+    ("is_terminal", "more", "is_again"),
+    [(True, -16, True), (True, 0, True), (True, 1, False), (True, 40, False), (False, -16, False)],
 )
-def test_a_terminal_that_a_page_does_not_fit_ends_with_its_first_line(
-    is_terminal, lines, is_again, monkeypatch
+def test_a_terminal_that_a_page_and_a_prompt_do_not_fit_ends_with_its_first_line(
+    is_terminal, more, is_again, monkeypatch
 ):
     """Also with ``FORCE_COLOR``, a pipe has each line once."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("LINES", str(lines))
+    monkeypatch.setenv("LINES", str(len(lines_of(shown("check-report-11"))) + more))
     file = Terminal(is_terminal)
     print_page(terminal_console(file=file), render(report_of("check-report-11")))
     first, *_, last = file.getvalue().splitlines()

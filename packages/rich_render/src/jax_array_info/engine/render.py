@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel as RichPanel
-from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
 from jax_array_info_core.base.quantities import counted
@@ -35,7 +34,7 @@ from jax_array_info_core.facts.pages.blocks import (
 from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.facts.reports.array import ArrayReport
 
-from ..style import ASIDE, LEAST_WIDTH, ForConsole, shows_colors, written
+from ..style import LEAST_WIDTH, ForConsole, shows_colors
 from .lines import LOOKS, Lines, Writing
 
 if TYPE_CHECKING:
@@ -195,13 +194,13 @@ def text_of(
 
 
 def print_page(console: Console, renderable: RenderableType) -> None:
-    """Print a page. On a terminal that it does not fit, its first line follows again."""
+    """Print a page. On a terminal that it does not fit with a prompt, its first line follows again."""
     console.print(renderable, crop=False, highlight=False)
     if console.file.isatty() and not console.is_jupyter:  # a console of FORCE_COLOR may write to a pipe
         import shutil  # only terminals need it
 
         lines = console.render_lines(renderable, pad=False)
-        if len(lines) > shutil.get_terminal_size().lines:
+        if len(lines) >= shutil.get_terminal_size().lines:
             console.print(
                 Text.assemble(*((part.text, part.style or "") for part in lines[0])), highlight=False
             )
@@ -255,32 +254,6 @@ def on_console(blocks: Iterable[Block], *, width: int = 80, use_color: bool = Fa
 
     def make(console: Console, options: ConsoleOptions) -> RenderableType:
         return Group(*_drawn(known, console, options, min(width, options.max_width), use_color))
-
-    return ForConsole(make)
-
-
-def on_screen(
-    blocks: Sequence[Listing], last: str, *, width: int, height: int, use_color: bool = False
-) -> ForConsole:
-    """Return as many rows of blocks as a screen holds, above a last line.
-
-    Args:
-        blocks: The blocks.
-        last: The last line.
-        width: Width of the screen in characters.
-        height: Height of the screen in lines.
-        use_color: Whether to fill the cells of pictures.
-    """
-    room = max(width, LEAST_WIDTH)
-    limits = planned_rows(blocks, height - 1, room)
-    shown = [*chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))]
-
-    def make(console: Console, options: ConsoleOptions) -> RenderableType:
-        wide = options.update(width=room)
-        above = console.render_lines(on_console(shown, width=room, use_color=use_color), wide, pad=False)
-        above = [*above, *[[Segment("")]] * height][: height - 1]
-        lines = [*above, *console.render_lines(written(last, look=ASIDE), wide, pad=False)[:1]]
-        return SegmentLines([Segment.adjust_line_length(line, width, pad=False) for line in lines], True)
 
     return ForConsole(make)
 

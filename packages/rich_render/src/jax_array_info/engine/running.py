@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
+from rich.console import Console, ConsoleOptions
+from rich.segment import Segment, SegmentLines
+
 from jax_array_info_core.facts.pages.blocks import cut
 from jax_array_info_core.facts.pages.running import SORTS as SORTS
 from jax_array_info_core.facts.pages.running import Sort as Sort
 from jax_array_info_core.facts.pages.running import running_page
 from jax_array_info_core.reports import TimelineReport
 
-from ..style import ForConsole
-from .render import on_console, on_screen
+from ..style import ASIDE, LEAST_WIDTH, ForConsole, written
+from .render import on_console, planned_rows
 
 _MOST_ROWS = 32
 """Number of devices, and of allocation sites, of a page without a height."""
@@ -37,4 +42,15 @@ def running_job(
     blocks = [*running_page(report, sort=sort)]
     if height is None:
         return on_console(cut(blocks, _MOST_ROWS), width=width, use_color=use_color)
-    return on_screen(blocks, keys, width=width, height=height, use_color=use_color)
+    room = max(width, LEAST_WIDTH)
+    limits = planned_rows(blocks, height - 1, room)
+    shown = [*chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))]
+
+    def make(console: Console, options: ConsoleOptions) -> SegmentLines:
+        wide = options.update(width=room)
+        above = console.render_lines(on_console(shown, width=room, use_color=use_color), wide, pad=False)
+        above = [*above, *[[Segment("")]] * height][: height - 1]
+        lines = [*above, *console.render_lines(written(keys, look=ASIDE), wide, pad=False)[:1]]
+        return SegmentLines([Segment.adjust_line_length(line, width, pad=False) for line in lines], True)
+
+    return ForConsole(make)
