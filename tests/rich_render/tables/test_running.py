@@ -283,6 +283,10 @@ def test_arrays_without_an_allocation_site_have_their_type_and_small_changes_are
     assert lines(timeline(series=(only,), marks=()))[-1] == "  1.0 GiB  bf16[8]"
 
 
+def test_a_device_without_arrays_says_so():
+    assert lines(timeline(series=(), marks=()))[-1] == "arrays on cuda:0, step 1200, in eval: none"
+
+
 def test_a_first_sample_has_a_page_without_a_trend():
     first = tuple(replace(one, nbytes=one.nbytes[:1], nbytes_per_minute=None) for one in SERIES)
     report = timeline(series=first, times=(AT,), steps=(None,), in_use=(1,))

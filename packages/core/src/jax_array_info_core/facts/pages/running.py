@@ -44,9 +44,10 @@ def running_page(report: TimelineReport, *, sort: Sort = "bytes") -> Iterator[Li
         lambda notices: (Sentence(words, look) for words, look in notices),
         lambda notices: [Sentence(f"{len(notices)} more of such lines", "aside")],
     )
+    ranked = [series for series in _sorted_series(report.series, sort) if series.nbytes[-1]]
     if subject := _subject_words(report):
-        yield Sentence(subject, "answer")
-    yield _sites(report, sort)
+        yield Sentence(subject if ranked else f"{subject}: none", "answer")
+    yield _sites(ranked)
 
 
 def _devices(report: TimelineReport) -> Iterator[Listing]:
@@ -92,7 +93,7 @@ def _device_name(report: TimelineReport, process: TimelineProcess, device: Timel
     return device.name if len(report.processes) == 1 else f"{process.process}{run} {device.name}"
 
 
-def _sites(report: TimelineReport, sort: Sort) -> Listing:
+def _sites(ranked: Sequence[TimelineSeries]) -> Listing:
     """Return a line for each allocation site on the device of the timeline."""
 
     def entry(series: TimelineSeries) -> Sequence[str]:
@@ -104,7 +105,6 @@ def _sites(report: TimelineReport, sort: Sort) -> Listing:
         nbytes = format_bytes(sum(series.nbytes[-1] for series in others))
         return [Sentence(f"{more(len(others), 'row', 'rows')}, {nbytes}", "aside", indent=2)]
 
-    ranked = [series for series in _sorted_series(report.series, sort) if series.nbytes[-1]]
     return Limited(
         ranked, lambda shown: [Entries([*map(entry, shown)], in_columns=True)] if shown else [], rest
     )
