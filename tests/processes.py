@@ -1,12 +1,13 @@
 """Runs of a program in several JAX processes, each with its own simulated CPU devices."""
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import pytest
+
+from jax_array_info_cli.launch import held_port
 
 only_in_full = pytest.mark.skipif(
     "JAI_FULL" not in os.environ,
@@ -49,9 +50,11 @@ def run_processes(code, processes=2, devices=4, timeout=300):
     In the code, ``process`` is the index of the process; ``leave()`` exits without waiting for the others.
     The first failure stops all processes and is raised with that process's stderr.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with held_port() as port:
+        return _results(code, processes, devices, port, timeout)
+
+
+def _results(code, processes, devices, port, timeout):
     started = [
         subprocess.Popen(
             [sys.executable, "-c", _BEGIN + code, *map(str, (process, processes, devices, port))],

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_array_info import from_json, memory_profile_report, to_text
+from jax_array_info import from_json, memory_profile_report
+from jax_array_info.engine.render import render, text_of
 from jax_array_info_core.arrays.origins import profiles
 from tests.cli.launching import jai
 from tests.core.jobs.hosts.samples import OTHER, USUAL, write
@@ -231,7 +232,11 @@ def test_a_profile_is_printed_from_its_file(tmp_path, no_arrays, call):
     assert array is not None
     report = memory_profile_report(path.read_bytes())
     done = call("profile", str(path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, to_text(report) + "\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        text_of(render(report, syntax="shell")) + "\n",
+        "",
+    )
     assert "1.0 KiB │     1 │ cpu:0" in done.stdout
     assert "test_recorded.py" in done.stdout
     assert from_json(call("profile", str(path), "--format", "json").stdout) == report

@@ -301,12 +301,14 @@ def test_an_interrupt_loses_no_output(tmp_path):
     )
     for _ in range(5):
         launcher = start("--processes", 2, program)
-        for _ in range(100_000):
-            launcher.stdout.readline()
+        before, count = set(), 0
+        while count < 100_000 or len(before) < 2:  # both have begun
+            before.add(launcher.stdout.readline().rstrip("\n"))
+            count += 1
         launcher.send_signal(signal.SIGINT)
         lines = launcher.stdout.read().splitlines()
         assert launcher.wait(timeout=300) == 130
-        assert set(lines) == {f"[{process}] {word}" for process in range(2) for word in "xy"}
+        assert {*before, *lines} == {f"[{process}] {word}" for process in range(2) for word in "xy"}
         assert [lines.count(f"[{process}] y") for process in range(2)] == [2000, 2000]
 
 

@@ -83,16 +83,16 @@ def test_a_process_that_has_died_is_missing_and_the_others_stand():
 
 
 CLIENTS = """
-import functools, json, socket, threading
+import contextlib, functools, json, threading
 import jax
 from jax._src import distributed
+from jax_array_info_cli.launch import held_port
 from jax_array_info_core.compat import processes
 from jax_array_info_core.jobs.hosts import gather as room
 from tests.core.jobs.hosts.samples import OTHER, USUAL
 
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    here = f"127.0.0.1:{probe.getsockname()[1]}"
+reserved = contextlib.ExitStack()  # while this program runs
+here = f"127.0.0.1:{reserved.enter_context(held_port())}"
 jax.distributed.initialize(here, 1, 0, coordinator_bind_address=here)
 client = distributed.global_state.client
 COUNT, ABSENT, ODD = 1000, 17, 5

@@ -1,14 +1,14 @@
 """Logs of three processes that end in different ways: ``jai-cli log`` names the process that ended first."""
 
+import contextlib
 import json
-import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
+from jax_array_info_cli.launch import held_port
 from tests.processes import only_in_full
 
 pytestmark = [pytest.mark.own_process, pytest.mark.newest]
@@ -54,36 +54,33 @@ HEADLINES = {
 }
 
 
-def start(folder, mode):
+def start(folder, mode, port):
     """Start the three processes of a case, each with a log."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     (folder / mode).mkdir()
     program = folder / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     processes = []
     for rank in range(3):
         with (folder / mode / f"rank{rank}.log").open("wb") as log:
-            command = [sys.executable, str(program), mode, str(rank), port]
+            command = [sys.executable, str(program), mode, str(rank), str(port)]
             processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
     return processes
 
 
 def run(folder, modes, timeout):
     """Run the cases at once, and end each process by its number."""
-    started = {mode: start(folder, mode) for mode in modes}
-    end = time.monotonic() + timeout
-    try:
+    with contextlib.ExitStack() as ends:
+        started = {}
+        for mode in modes:
+            started[mode] = start(folder, mode, ends.enter_context(held_port()))
+            for process in started[mode]:
+                ends.callback(process.wait)
+                ends.callback(process.kill)
+        end = time.monotonic() + timeout
         for mode, processes in started.items():
             for rank, process in enumerate(processes):
                 if (mode, rank) != ("freeze", 1):
                     process.wait(max(1, end - time.monotonic()))
-    finally:
-        for processes in started.values():
-            for process in processes:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
     return folder
 
 

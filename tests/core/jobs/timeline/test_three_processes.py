@@ -3,13 +3,12 @@
 import contextlib
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 
+from jax_array_info_cli.launch import held_port
 from jax_array_info_core import timeline_report
 from jax_array_info_core.errors import FileFormatError
 from jax_array_info_core.facts.reports import timeline_process
@@ -61,23 +60,19 @@ with record_memory(folder, every=0.1) as recorder:
 @contextlib.contextmanager
 def three_processes(folder, mode):
     """Run the program in three processes, and end them with the block."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
     program = write_program(folder, PROGRAM, "train.py")
-    started = []
-    try:
+    with contextlib.ExitStack() as ends:
+        port = ends.enter_context(held_port())
+        started = []
         for process in range(3):
             arguments = [sys.executable, program, str(process), str(port), str(folder), mode]
             with open(folder / f"{process}.log", "wb") as log:
                 one = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, env=environment)
             started.append(one)
+            ends.callback(one.wait)
+            ends.callback(one.kill)  # also ends one that is stopped
         yield started
-    finally:
-        for one in started:
-            one.send_signal(signal.SIGKILL)  # also ends one that is stopped
-            one.wait()
 
 
 IMPATIENT = """
