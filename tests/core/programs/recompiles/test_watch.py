@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_array_info_core import CheckError, watch_compiles
+from jax_array_info_core import CheckError, program_report, watch_compiles
 from jax_array_info_core.compat.jitted import jitted_types
 from jax_array_info_core.errors import TrackerError, UnsupportedValueError
 from tests.arrays import mesh_of, sharded
@@ -380,6 +380,31 @@ def test_only_calls_from_before_the_block_are_from_before_it():
     assert not any(one.was_compiled_before for one in watch.compilations)
     jax.clear_caches()
     assert reasons(function, {"w": X}, 2) == ["first in the block"]
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "all"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda function: function.lower({"w": X}, 2).compile(),
+        lambda function: program_report(function, {"w": X}, 2),
+    ],
+    ids=["compile", "report"],
+)
+def test_a_function_that_was_only_looked_at_before_the_block_is_recompiled_in_it(look, is_named):
+    """The first call finds the program, so that the second is the first compilation of the block."""
+    function = fresh()
+    look(function)
+    with watch_compiles(*([function] if is_named else [])) as watch:
+        function({"w": X}, 2)
+        is_found = watch.count == 0  # not in every version of JAX
+        function({"w": X[:4]}, 2)
+        function({"w": X[:3]}, 2)
+    found = [one.was_compiled_before for one in watch.compilations]
+    assert found == ([True, False] if is_found else [False] * 3)
+    assert len(watch.report().recompilations) == 2
+    if is_found:
+        assert watch.compilations[0].reason == BEFORE
 
 
 def test_a_cleared_cache_of_another_function_does_not_hide_that_it_was_compiled():

@@ -16,7 +16,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ..base.text import plain_text
 from . import private
-from .jax_stack import COMPILE, compiling, frames, is_failing, is_in_jax, keepalives, lowering_result
+from .jax_stack import (
+    COMPILE,
+    compiling,
+    frames,
+    is_failing,
+    is_in_jax,
+    keepalives,
+    lowering_result,
+    stacks_of_other_threads,
+)
 from .jitted import closed_over
 from .shardings import describe_sharding, is_named
 
@@ -105,6 +114,13 @@ def compiled_call(callers: Iterable[FrameType]) -> CompiledCall:
         elif name == CACHE_MISS:
             return _called(program, frame.f_locals, frames)
     return program
+
+
+def is_called_elsewhere() -> bool:
+    """Return whether another thread is in the call of a jitted function that looks for its program."""
+    return any(
+        frame.f_code.co_name == CACHE_MISS for _, stack in stacks_of_other_threads() for frame in stack
+    )
 
 
 def _file(frame: FrameType) -> str:

@@ -26,7 +26,13 @@ from ...base.errors import CheckError, TrackerError, UnsupportedValueError
 from ...base.grouping import by_key
 from ...base.quantities import counted
 from ...base.text import plain_text, printable
-from ...compat.compiled_calls import CompiledCall, CompileEvent, add_compile_listener, remove_compile_listener
+from ...compat.compiled_calls import (
+    CompiledCall,
+    CompileEvent,
+    add_compile_listener,
+    is_called_elsewhere,
+    remove_compile_listener,
+)
 from ...compat.jitted import (
     STATES,
     cache_entries,
@@ -178,7 +184,7 @@ class _Seen:
     seconds: float
     is_cache_hit: bool
     was_compiled_before: bool
-    """Whether the function had a program before the block, and none in it."""
+    """Whether the function had a program that was not compiled in the block."""
 
     signature: Signature | None = None
     reason: str | None = None
@@ -211,8 +217,9 @@ class CompileWatch:
     def _start(self) -> None:
         self._serials = Serials()
         self._seen: list[_Seen] = []
-        self._compiled: dict[int, weakref.ReferenceType[Any]] = {}
-        """The jitted functions that had a program before the block, by the id of the function inside."""
+        self._jitted: dict[int, tuple[weakref.ReferenceType[Any], bool]] = {}
+        """The jitted functions from before the block, by the id of the function inside, and whether they had
+        a program then."""
         self._names: dict[tuple[str, str], _Named] = {}
         self._jax_seconds: list[float] = []
         self._others: list[None] = []
@@ -239,10 +246,9 @@ class CompileWatch:
             [wrapper for wrapper in some if type(wrapper) in jitted_types()] for some in layers
         ]
         are_known = bool(jitted) and all(jitted)
-        self._compiled = {
-            id(wrapper.__wrapped__): weakref.ref(wrapper)
+        self._jitted = {
+            id(wrapper.__wrapped__): (weakref.ref(wrapper), bool(cache_entries(wrapper)))
             for wrapper in (itertools.chain(*jitted) if are_known else live_jitted_functions())
-            if cache_entries(wrapper)
         }
         add_compile_listener(self._add)
 
@@ -361,14 +367,19 @@ class CompileWatch:
         )
 
     def _was_compiled_before(self, call: CompiledCall, named: _Named) -> bool:
-        """Return whether the function had a program before the block.
+        """Return whether the function had a program before the block, or has run one that is not this call's.
 
-        All functions of a library may share one jitted function: then it is not known.
+        A call that finds a program which ``lower().compile()`` or a report has compiled is not seen, but has
+        an entry in the call cache by the next compilation, besides that of this call. All functions of a
+        library may share one jitted function: then it is not known.
         """
         if call.kind not in ("call", "pmap") or named.argument is not None:
             return False
-        jitted = self._compiled.get(id(call.function), lambda: None)()
-        return jitted is not None and jitted.__wrapped__ is call.function
+        reference, had_program = self._jitted.get(id(call.function), (lambda: None, False))
+        jitted = reference()
+        if jitted is None or jitted.__wrapped__ is not call.function:
+            return False
+        return had_program or ((cache_entries(jitted) or 0) > 1 and not is_called_elsewhere())
 
 
 def _unexpected(expected: int | None, report: CompilationsReport) -> str:
