@@ -6,7 +6,6 @@ Messages are pickled: both ends are this package.
 from __future__ import annotations
 
 import _thread
-import json
 import os
 import pickle
 import signal
@@ -21,9 +20,9 @@ from typing import Any, NamedTuple
 
 from .search import TimeOverError, TryFailedError
 
-_BOOTSTRAP = (
-    "import importlib, json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "importlib.import_module(sys.argv.pop(1)).main()"
+_BOOTSTRAP = (  # imports nothing of the current directory
+    "import sys; end = int(sys.argv[1]); sys.path[:] = sys.argv[2:end]; del sys.argv[1:end]; "
+    "__import__(sys.argv.pop(1), fromlist=['main']).main()"
 )
 _POLL_SECONDS = 0.5
 _STDERR = 2
@@ -162,12 +161,13 @@ def _process(
     if not sys.executable:
         raise OSError("sys.executable names no Python")
     entries: list[object] = [*sys.path]  # Python ignores what is not text
-    path = json.dumps([os.path.abspath(entry) for entry in entries if isinstance(entry, str)])
-    options = ["-I", *(["-B"] if sys.dont_write_bytecode else [])]
+    path = [os.path.abspath(entry) for entry in entries if isinstance(entry, str)]
+    # Other flags than those of this process would change what a file imports.
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return subprocess.Popen(
         [
-            *(sys.executable, *options, "-c", _BOOTSTRAP),
-            *(path, module, str(socket_number), str(os.getpid())),
+            *(sys.executable, *flags, "-c", _BOOTSTRAP, str(len(path) + 2), *path),
+            *(module, str(socket_number), str(os.getpid())),
         ],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR if prints else subprocess.DEVNULL,

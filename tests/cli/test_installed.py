@@ -1,0 +1,67 @@
+"""The installed script in another folder than that of the user's file: each command loads the same files."""
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.cli.launching import write_program
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "jai-cli"
+pytestmark = [
+    pytest.mark.own_process,
+    pytest.mark.newest,
+    pytest.mark.skipif(not SCRIPT.exists(), reason="the package is not installed with its script"),
+]
+
+STEP = """
+    import jax, helper
+    def f(x, w):
+        return helper.g(x, w).sum(1)
+    if __name__ == "__main__":
+        print("done")
+"""
+FILES = {
+    "sibling/helper.py": "def g(x, w):\n    return x @ w\n",
+    "sibling/step.py": STEP,
+    "pack/__init__.py": "",
+    "pack/part.py": "def g(x, w):\n    return x @ w\n",
+    "pack/step.py": STEP.replace("jax, helper", "jax\n    from . import part as helper"),
+}
+OPTIONS = ("--mesh", "x=2,y=2", "--arg", "f32[256,256]@-,y", "--arg", "f32[256,256]@-,x")
+
+
+def scripted(folder, *arguments):
+    """Run the installed script in a folder."""
+    for name, text in FILES.items():
+        write_program(folder, text, name)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [SCRIPT, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["program", "sibling/step.py:f", *OPTIONS], "helper.py:2 g"),
+        (["why", "sibling/step.py:f", *OPTIONS], "step.py:"),
+        (["advise", "sibling/step.py:f", *OPTIONS, "--budget", "5s"], "tried"),
+        (["advise", "pack.step:f", *OPTIONS, "--budget", "5s"], "tried"),
+        (["run", "--devices", "1", "sibling/step.py"], "done"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_file_finds_the_modules_of_its_folder(tmp_path, arguments, words):
+    """So does a module of a package in the current folder."""
+    done = scripted(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert words in done.stdout
