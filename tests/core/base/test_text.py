@@ -1,14 +1,18 @@
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_array_info_core.base.quantities import (
     bytes_apart,
+    decimal_words,
     format_bytes,
     format_device_ids,
     format_devices,
     least_seconds_words,
     parse_bytes,
+    percent_words,
     shares_apart,
 )
 from jax_array_info_core.base.text import printable
@@ -76,8 +80,36 @@ def test_a_size_and_a_limit_are_told_apart_exactly_if_they_differ(limit, more):
 
 
 def test_a_share_and_a_limit_are_told_apart():
-    assert shares_apart(0.02004, 0.02) == ("2.004%", "2.000%")
-    assert shares_apart(0.02, 0.02) == ("2.00%", "2.00%")
+    assert shares_apart(2004, 100_000, 0.02) == ("2.004%", "2.000%")
+    assert shares_apart(2, 100, 0.02) == ("2.00%", "2.00%")
+    assert shares_apart(3, 800, 0.02) == ("0.38%", "2.00%")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (17 * 2**28, "4.3 GiB"),
+        (17 * 2**28 - 1, "4.2 GiB"),
+        (17 * 2**58 - 1, "4.2 EiB"),
+        (1023 * 1024 + 972, "1023.9 KiB"),
+        (1023 * 1024 + 973, "1.0 MiB"),
+        (-17 * 2**28, "-4.3 GiB"),
+    ],
+)
+def test_half_a_decimal_is_rounded_up(nbytes, text):
+    assert format_bytes(nbytes) == text
+
+
+@given(st.integers(-(2**80), 2**80), st.integers(1, 2**80), st.integers(0, 6))
+def test_a_quotient_is_rounded_exactly(number, whole, decimals):
+    """It is the nearest one with so many decimals, and of two that are as near the one further from 0."""
+    exact = Fraction(number, whole)
+    shown = Fraction(decimal_words(number, whole, decimals=decimals))
+    unit = Fraction(1, 10**decimals)
+    assert -unit / 2 < abs(exact) - abs(shown) < unit / 2 or abs(shown) - abs(exact) == unit / 2
+    assert percent_words(number, whole, decimals=decimals) == (
+        f"{decimal_words(100 * number, whole, decimals=decimals)}%"
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ LIVE = LiveArrayReport(
 def test_rows_of_live_arrays_have_bytes_fractions_and_a_remainder():
     [largest, other], _, scalars = live_array_rows(LIVE)
     rest = rest_row(LIVE, "shape", [other])
-    assert (largest.count, largest.nbytes, largest.share) == (1, 8192, 1.0)
+    assert (largest.count, largest.nbytes, largest.share) == (1, 8192, "100.0%")
     assert (rest.count, rest.nbytes, rest.total_nbytes, rest.words) == (2, 32, 64, "2 more arrays")
-    assert [(row.count, row.nbytes, row.share) for row in scalars] == [(2, 8, 0.0)]
+    assert [(row.count, row.nbytes, row.share) for row in scalars] == [(2, 8, "0.0%")]
     _, [small], _ = live_array_rows(LIVE, hide_small_arrays=True)
-    assert (small.count, small.nbytes, small.share) == (2, 32, 32 / 8192)
+    assert (small.count, small.nbytes, small.share) == (2, 32, "0.4%")
     assert LIVE.is_shared, "device 0 has 8,224 bytes of arrays in 8,192"
     assert LIVE.fullest_nbytes == 8192
 
@@ -79,7 +79,7 @@ def test_totals_have_fractions_and_the_remainder_is_that_of_the_fullest_device()
     rest = rest_row(LIVE, "dtype", rows)
     assert (rest.nbytes, rest.total_nbytes, rest.count, rest.words) == (8224, 8264, 5, "2 more")
     rest = rest_row(LIVE, "device", live_array_rows(LIVE, by="device")[0])
-    assert (rest.nbytes, rest.share) == (8192, None)
+    assert (rest.nbytes, rest.share) == (8192, "")
 
 
 def test_growth_and_collected_arrays_add_up_per_device():

@@ -60,10 +60,42 @@ def __getattr__(name: str) -> Any:
     return Annotated[int, msgspec.Meta(ge=least[name], le=None if name == "Total" else LARGEST)]
 
 
+def decimal_words(number: float, whole: int = 1, *, decimals: int = 1) -> str:
+    """Return a number as a part of another one, with some decimals. Halves are rounded up, away from 0.
+
+    The computation is exact. Python's formats round 4.25 to 4.2.
+
+    >>> decimal_words(17, 4), decimal_words(-1, 8, decimals=2), decimal_words(2.5, decimals=0)
+    ('4.3', '-0.13', '3')
+    """
+    steps = _rounded(number, whole, decimals)
+    digits = f"{abs(steps):0{decimals + 1}}"
+    sign = "-" if steps < 0 else ""
+    return f"{sign}{digits[:-decimals]}.{digits[-decimals:]}" if decimals else f"{sign}{digits}"
+
+
+def percent_words(number: float, whole: int = 1, *, decimals: int = 1) -> str:
+    """Return a number as a share of another one in percent, rounded like ``decimal_words``.
+
+    >>> percent_words(1, 8), percent_words(1, 8, decimals=0), percent_words(0.125)
+    ('12.5%', '13%', '12.5%')
+    """
+    above, below = number.as_integer_ratio()
+    return f"{decimal_words(100 * above, below * whole, decimals=decimals)}%"
+
+
+def _rounded(number: float, whole: int, decimals: int) -> int:
+    """Return a part of a whole as a number of its last decimals: 43 for 17 of 4, with one decimal."""
+    above, below = number.as_integer_ratio()
+    rounded: int = (2 * abs(above) * 10**decimals + below * whole) // (2 * below * whole)
+    return -rounded if above < 0 else rounded
+
+
 def format_bytes(nbytes: int) -> str:
     """Return a number of bytes with one decimal, in the smallest binary unit that keeps it below 1024.
 
-    The unit is chosen after rounding: 1,048,575 bytes are ``1.0 MiB``, not ``1024.0 KiB``.
+    Halves are rounded up. The unit is chosen after rounding: 1,048,575 bytes are ``1.0 MiB``, not
+    ``1024.0 KiB``.
 
     >>> format_bytes(8 * 2**20), format_bytes(2**20 - 1), format_bytes(0)
     ('8.0 MiB', '1.0 MiB', '0.0 B')
@@ -88,17 +120,17 @@ def bytes_apart(nbytes: int, limit: int) -> tuple[str, str]:
     return f"{nbytes:,} B", f"{limit:,} B"
 
 
-def shares_apart(share: float, limit: float) -> tuple[str, str]:
-    """Return two shares in percent with as many decimals, from two to six, as tell them apart.
+def shares_apart(nbytes: int, whole: int, limit: float) -> tuple[str, str]:
+    """Return a share and its limit in percent with as many decimals, from two to six, as tell them apart.
 
-    >>> shares_apart(0.5, 0.02), shares_apart(0.0200004, 0.02)
+    >>> shares_apart(1, 2, 0.02), shares_apart(200_004, 10_000_000, 0.02)
     (('50.00%', '2.00%'), ('2.00004%', '2.00000%'))
     """
     for decimals in range(2, 7):
-        texts = f"{share:.{decimals}%}", f"{limit:.{decimals}%}"
+        texts = percent_words(nbytes, whole, decimals=decimals), percent_words(limit, decimals=decimals)
         if texts[0] != texts[1]:
             return texts
-    return f"{share:.2%}", f"{limit:.2%}"
+    return percent_words(nbytes, whole, decimals=2), percent_words(limit, decimals=2)
 
 
 def _in_units(nbytes: int, decimals: int) -> str:
@@ -106,12 +138,13 @@ def _in_units(nbytes: int, decimals: int) -> str:
     largest = 1024 ** (len(_BINARY_UNITS) - 1)
     if abs(nbytes) >= _READABLE * largest:
         return f"{format_number(nbytes // largest)} {_BINARY_UNITS[-1]}"
-    size = float(nbytes)
-    for unit in _BINARY_UNITS:
-        if abs(round(size, decimals)) < 1024 or unit == _BINARY_UNITS[-1]:
+    size, *larger = _BINARY_UNITS
+    whole = 1
+    for unit in larger:
+        if abs(_rounded(nbytes, whole, decimals)) < 1024 * 10**decimals:
             break
-        size /= 1024
-    return f"{size:.{decimals}f} {unit}"
+        size, whole = unit, 1024 * whole
+    return f"{decimal_words(nbytes, whole, decimals=decimals)} {size}"
 
 
 def known_sum(numbers: Iterable[int | None]) -> int | None:
@@ -286,7 +319,7 @@ def duration_words(seconds: float) -> str:
     >>> duration_words(33_161), duration_words(59.4), duration_words(3600)
     ('9 h 12 min', '59 s', '1 h')
     """
-    whole = round(seconds)
+    whole = math.floor(seconds + 0.5)
     units = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     parts = []
     for size, unit in units:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...base.quantities import format_bytes, format_device_ids, format_devices
+from ...base.quantities import format_bytes, format_device_ids, format_devices, percent_words
 from ...base.text import shape_text
 from ...geometry.layouts import MeshAxes, ShardingLayout, format_spec
 from .blocks import (
@@ -167,7 +167,11 @@ def _local_lines(report: ArrayReport) -> _Lines:
     holds = f"process {part.process} holds"
     if not part.devices:
         return [addressable, Note(f"{holds} no shards", "aside")]
-    fraction = str(share) if len(str(share)) <= MAX_FRACTION else f"{float(share):.2%}"
+    fraction = (
+        str(share)
+        if len(str(share)) <= MAX_FRACTION
+        else percent_words(share.numerator, share.denominator, decimals=2)
+    )
     shards = math.prod(layout.shard_counts)
     words = f"{part.shard_count} of {shards} shards, {fraction} of the elements"
     if share == 1:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...base.grouping import by_key
-from ...base.quantities import counted
+from ...base.quantities import counted, decimal_words
 from ..reports import Compilation, CompilationsReport, CompileCache, CompileCachesReport
 from ..reports.compiles import total_entries
 from .blocks import Block, Column, Row, Section, Sentence, Table, limited, more
@@ -107,7 +107,7 @@ def _answer(report: CompilationsReport) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration as text: ``12 ms``, ``3.4 s``."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{decimal_words(seconds * 1000, decimals=0)} ms" if seconds < 1 else f"{decimal_words(seconds)} s"
 
 
 def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...base.grouping import by_key
-from ...base.quantities import format_bytes, format_device_ids
+from ...base.quantities import format_bytes, format_device_ids, percent_words
 from ..reports import DeviceReport, DevicesReport, MemoryProfileReport, MemoryReport
 from ..reports.devices import ProfileLine, lines_together
 from .blocks import FREE, REACHED, USED, Block, Column, Row, Sentence, Table, limited, more
@@ -113,7 +113,7 @@ def _memory_words(report: DevicesReport) -> str:
         return f"{format_bytes(nbytes)} in arrays on the fullest device; the memory in use is not known"
     most = max(report.devices, key=lambda device: -1 if device.bytes_in_use is None else device.bytes_in_use)
     used, limit = most.bytes_in_use or 0, most.bytes_limit
-    share = f" of {format_bytes(limit)} ({used / limit:.0%})" if limit else ""
+    share = f" of {format_bytes(limit)} ({percent_words(used, limit, decimals=0)})" if limit else ""
     return f"{format_bytes(used)}{share} in use on {most.name}, the fullest device"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...base.grouping import by_key
-from ...base.quantities import counted, format_bytes, format_devices
+from ...base.quantities import counted, decimal_words, format_bytes, format_devices
 from ...base.text import clipped
 from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
@@ -163,11 +163,12 @@ def _rise(
 
 def _amount(report: GrowthReport, count: float, nbytes: float) -> str:
     """Return a rise as ``+1 array, +1.5 GiB (sum over 8 devices)``."""
-    count, nbytes, devices = round(count, 1), round(nbytes), len(report.nbytes)
-    arrays = f"{count:+.1f}".removesuffix(".0") + (" array" if abs(count) == 1 else " arrays")
+    nbytes, devices = round(nbytes), len(report.nbytes)
+    number = decimal_words(count).removesuffix(".0")
+    arrays = f"{'+' if count > 0 else ''}{number} array{'' if number in ('1', '-1') else 's'}"
     total = f" (sum over {devices} devices)" if devices > 1 else ""
     size = f"{'+' if nbytes > 0 else ''}{format_bytes(nbytes)}{total}"
-    return ", ".join([*([arrays] if count else []), *([size] if nbytes else [])])
+    return ", ".join([*([arrays] if number != "0" else []), *([size] if nbytes else [])])
 
 
 def _no_rise(report: GrowthReport) -> str:

@@ -54,8 +54,8 @@ class LiveArrayRow:
     total_nbytes: int
     """Bytes of all arrays of the row, in total over all devices of this process."""
 
-    share: float | None
-    """Fraction of the bytes on the fullest device; None for arrays in host memory and for rows by device."""
+    share: str
+    """Share of the bytes on the fullest device; empty for arrays in host memory and for rows by device."""
 
     words: str = ""
     """Value that the arrays of a total share, such as ``bfloat16``, or words for the sum of several rows;
@@ -129,7 +129,7 @@ def rest_row(report: LiveArrayReport, by: By, rows: Sequence[LiveArrayRow]) -> L
         count=count,
         nbytes=max(row.nbytes for row in rows),
         total_nbytes=max(row.total_nbytes for row in rows),
-        share=None,
+        share="",
         words=more(len(rows)),
     )
 
@@ -203,7 +203,7 @@ def _total_rows(report: LiveArrayReport, by: TotalsBy) -> list[LiveArrayRow]:
             count=total.count,
             nbytes=total.nbytes,
             total_nbytes=total.total_nbytes,
-            share=None if by == "device" else fullest_share(report, groups[total.of]),
+            share="" if by == "device" else fullest_share(report, groups[total.of]),
             words=total.of,
         )
         for total in report.totals
@@ -368,7 +368,7 @@ def _row(row: LiveArrayRow, report: LiveArrayReport, by: By) -> Row:
     held = _references(row, report) if row.groups and report.holders != "not asked" else ""
     cells: Row = {
         "size": format_bytes(row.nbytes) + (" each" if row.is_each else ""),
-        "of total": "" if row.share is None else f"{row.share:.1%}",
+        "of total": row.share,
         "of": row.words,
         "held by": held,
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 
-from ...base.quantities import counted, format_bytes, time_words
+from ...base.quantities import counted, format_bytes, percent_words, time_words
 from ..reports import TimelineReport
 from ..reports.timeline import TimelineSeries
 from ..reports.timeline_process import TimelineDevice, TimelineProcess
@@ -62,7 +62,8 @@ def _devices(report: TimelineReport) -> Iterator[Listing]:
 
     def entry(pair: _Pair) -> Sequence[str]:
         process, device = pair
-        limit = f"{share(device):.0%} of {format_bytes(device.bytes_limit)}" if device.bytes_limit else ""
+        used, most = device.bytes_in_use, device.bytes_limit
+        limit = f"{percent_words(used, most, decimals=0)} of {format_bytes(most)}" if most else ""
         host = process.host_name if has_hosts else ""
         return (
             size_words(device.bytes_in_use),

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from ...base import quantities
 from ...base.notebooks import Displayed
-from ...base.quantities import counted, format_bytes, grouped
+from ...base.quantities import counted, format_bytes, grouped, percent_words
 from ...geometry.layouts.spec import MeshAxes
 from .origin import Origin
 
@@ -263,5 +263,5 @@ def change_words(old: int, new: int) -> str:
     """Return a change as a percentage, ``-47%``; ``equal`` if it rounds to none; ``from 0`` without one."""
     if not old:
         return "equal" if not new else "from 0"
-    percent = round(100 * (new - old) / old)
-    return f"{percent:+d}%" if percent else "equal"
+    percent = percent_words(new - old, old, decimals=0)
+    return "equal" if percent == "0%" else percent if new < old else f"+{percent}"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ...base import quantities
 from ...base.notebooks import Displayed
-from ...base.quantities import bytes_apart, counted, format_bytes
+from ...base.quantities import bytes_apart, counted, format_bytes, percent_words
 from ...base.text import printable
 from ...geometry.layouts.notation import format_mesh
 from ...geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
@@ -217,7 +217,7 @@ class CheckReport(Displayed):
         kinds = {finding.kind for finding in self.findings}
         words = [limits.words(kind, cost) for kind, cost in costs.items() if cost and kind not in kinds]
         if small:
-            share = f"{format_bytes(small)} ({small / self.fullest_device_nbytes:.2%})"
+            share = f"{format_bytes(small)} ({percent_words(small, self.fullest_device_nbytes, decimals=2)})"
             words.append(
                 f"accepted: avoidable replicas of {share}, in leaves whose shards would hold fewer than "
                 f"{MIN_SHARD_ELEMENTS:,} elements"

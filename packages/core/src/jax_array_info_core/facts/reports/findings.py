@@ -69,7 +69,7 @@ class Limits:
         """Return a cost that is accepted, with the limit that it does not exceed if there is one."""
         floor, size, part, reason = FLOORS[kind], format_bytes(nbytes), "", ""
         if floor.has_share:
-            share, most = shares_apart(nbytes / max(self.total_nbytes, 1), self.max_replicated)
+            share, most = shares_apart(nbytes, max(self.total_nbytes, 1), self.max_replicated)
             part = f" ({share})" if self.total_nbytes else ""
             reason = f", within the limit of {most}" if self._is_small_share(floor, nbytes) else ""
         if not reason and nbytes < (least := self._least(floor)):

@@ -55,17 +55,17 @@ def held_counts(groups: Sequence[LiveArrayGroup]) -> Counter[int]:
     return sums_by_key(pair for group in groups for pair in dict(group.device_counts).items())
 
 
-def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> float | None:
-    """Return the fraction of the bytes on the fullest device that some arrays take: 0.25 for a quarter.
+def fullest_share(report: LiveArrayReport, groups: Sequence[LiveArrayGroup]) -> str:
+    """Return the share of the bytes on the fullest device that some arrays take: ``25.0%``.
 
-    Shared buffers are counted once per array. None if the arrays are in host memory, or no device holds
+    Shared buffers are counted once per array. Empty if the arrays are in host memory, or no device holds
     any bytes.
     """
     device, nbytes = max(report.device_nbytes, key=lambda pair: pair[1], default=(0, 0))
     on_device = [group for group in groups if not is_in_host_memory(report, group)]
     if not nbytes or (groups and not on_device):
-        return None
-    return held_nbytes(on_device)[device] / nbytes
+        return ""
+    return quantities.percent_words(held_nbytes(on_device)[device], nbytes)
 
 
 def is_in_host_memory(report: LiveArrayReport, group: LiveArrayGroup) -> bool:

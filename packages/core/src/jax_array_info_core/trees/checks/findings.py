@@ -82,7 +82,7 @@ def avoidable_replication(
         accepted.append(max(further, key=further.__getitem__))
         remaining = _advised(wasteful_unless(accepted))
     is_enough = limits.accept(kind, _saved(remaining))
-    share, most = shares_apart(nbytes / total, limits.max_replicated)
+    share, most = shares_apart(nbytes, total, limits.max_replicated)
     return Finding(
         kind=kind,
         problem=(
