@@ -65,7 +65,10 @@ def folder(tmp_path, monkeypatch):
     [
         ("log none.log", "none.log: No such file or directory"),
         ("log empty", "empty: a folder without logs (.log, .txt, .out, .err)"),
-        ("log binary", "binary: a binary file, not a log"),
+        (
+            "log binary",
+            "binary: no text in UTF-8: 100% of its first 3.0 B are other bytes. Decompress or convert it first",
+        ),
         ("log packed", "packed: compressed with gzip, not text: decompress it first"),
         ("log -", "standard input: it is closed"),
         ("profile none.prof", "none.prof: No such file or directory"),

@@ -120,7 +120,10 @@ def test_a_log_without_warnings_is_empty():
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"text\0text", "a binary file, not a log"),
+        (
+            b"te\0\1\2xt",
+            "no text in UTF-8: 43% of its first 7.0 B are other bytes. Decompress or convert it first",
+        ),
         (b"\x1f\x8b\x08rest", "compressed with gzip, not text: decompress it first"),
         ("text".encode("utf-16"), "text in UTF-16: convert it to UTF-8 first"),
     ],

@@ -1,6 +1,6 @@
 """Samples of the kinds of lines about memory."""
 
-from tests.core.jobs.logs.sample import GIB, MIB, Sample
+from tests.core.jobs.logs.sample import GIB, KIB, MIB, Sample
 
 MEMORY_SAMPLES = (
     # Memory of a device.
@@ -33,6 +33,20 @@ MEMORY_SAMPLES = (
             "temporary_nbytes": 10737418752,
         },
         line=3,
+    ),
+    Sample(
+        "hbm at compilation",
+        "hbm-at-compilation-4.log",
+        {
+            "needed_nbytes": round(19.53 * GIB),
+            "available_nbytes": 63 * GIB // 4,
+            "total_nbytes": round(20.03 * GIB),
+            "reserved_nbytes": 258 * MIB,
+            "program_nbytes": round(19.53 * GIB),
+            "arguments_nbytes": 256 * MIB,
+            "unpadded_nbytes": 9 * GIB // 2,
+        },
+        line=2,
     ),
     Sample(
         "compilation given up",
@@ -196,6 +210,18 @@ MEMORY_SAMPLES = (
         "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 245760,"
         " available 232448",
         {"needed_nbytes": 245760, "available_nbytes": 232448, "memory": "Shared memory"},
+    ),
+    Sample(
+        "kernel memory",
+        "kernel-memory-5.log",
+        {"needed_nbytes": 80 * MIB, "available_nbytes": 16 * MIB, "memory": "vmem"},
+        line=4,
+    ),
+    Sample(
+        "kernel memory",
+        "kernel-memory-6.log",
+        {"needed_nbytes": 2 * MIB, "available_nbytes": 99 * KIB, "memory": "Shared memory"},
+        line=6,
     ),
     Sample(
         "sparsecore memory",

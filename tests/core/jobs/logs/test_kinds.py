@@ -165,7 +165,7 @@ def test_each_kind_has_a_word_in_its_wordings():
     [
         ("[Oo]ut of memory", b"ut of memory"),
         (r"(?:a|bcdef) halted", b" halted"),
-        (r"Used <needed_nbytes> of x", b"Used "),
+        (r"Used <needed_nbytes> of x", b" of x"),
         (r"halted?\.", b"halte"),
         (r"ended {4,}at \(\d\)", b"ended"),
         (r"in \[(?P<name>[^]]+(?:abcdef)+)\] here", b"] here"),

@@ -16,6 +16,8 @@ from .origin import Origin
 
 _ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
 """Start of XLA's text of a sharding on one device."""
+_ANY_HAS = 1 << 28
+"""Bytes that any accelerator has many times."""
 _CONSTRAIN = "Constrain the value to one of the two shardings where it is made: then none is needed."
 _AS_ARGUMENT = (
     "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
@@ -271,8 +273,28 @@ def refusal(error: OutOfMemory | None) -> Iterator[Finding]:
     )
 
 
+def was_full(requested: int | None, required: int | None, free: int | None) -> bool:
+    """Return whether an allocation failed for which any device has room: others have filled the memory.
+
+    Args:
+        requested: Bytes of the allocation; None for a program that was refused before it ran.
+        required: Bytes that the program needs, if known.
+        free: Bytes that were free, if known; with more than that, the memory is fragmented.
+    """
+    return (
+        requested is not None
+        and max(requested, required or 0) < _ANY_HAS
+        and (free is None or free < requested)
+    )
+
+
 def _first_change(error: OutOfMemory) -> str:
     """Return what to change first, or how to find it."""
+    if was_full(error.requested_nbytes, error.required_nbytes, error.free_nbytes):
+        return (
+            "Look at what was there before: jai-cli run prints the arrays that are live when an allocation "
+            "fails, and nvidia-smi the other processes of a GPU."
+        )
     if error.buffers:
         first = max(error.buffers, key=lambda buffer: buffer.nbytes)
         place = f" at {first.origin.place}" if first.origin else f" of {first.op}" if first.op else ""

@@ -78,6 +78,22 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
 }
 _LEAST, _LONG, _LONGEST = 30, 120, 400
 """Least characters of a first sentence, most of a text that keeps the others, and most of any text."""
+_LONGEST_RECORD = 8000
+"""Characters of a line and those after it in which words are looked for."""
+_WARNED = re.compile(r"\S{1,300}:\d{1,7}: \w{0,60}Warning: ")
+"""Beginning of a warning of Python, which ends with a line of its source."""
+_TOLD = (
+    r"msg|message|log|text\w*|errors?|err|reason|exception|status|state|cause|details?|std(?:err|out)|output"
+)
+_NAME = rf"(?!(?i:{_TOLD})\b)[\w.-]{{1,60}}"
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')"""
+_INSIDE = rf"""{{0,99}}+(?:{_QUOTED}[^]}}"']{{0,99}}+){{1,99}}+"""
+_VALUE = rf"""(?:{_QUOTED}|\[[^]"']{_INSIDE}\]|\{{[^}}"']{_INSIDE}\}})"""
+_CONFIGURED = re.compile(
+    rf"""(?<![\w.-])(?:--{_NAME}=(?:{_VALUE}|\S+)|{_NAME}=(?:{_VALUE}|[A-Z]\S*)"""
+    rf"""|(?P<quote>["']){_NAME}(?P=quote): ?{_VALUE})"""
+)
+"""A name with its value in a configuration, but not with the text of a message."""
 _SIGTERM = "termination signal"
 _UNKNOWN = "No kind of failure explains this line: read it, and those before it."
 _NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
@@ -122,12 +138,15 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     seconds = _seconds(candidate)
     candidate = _unfolded(candidate)
     line = read_line(candidate.line)
-    if _NO_EVENT.search(line.text):
+    if _NO_EVENT.search(line.text) or _is_source(candidate, line.text):
         return None
     record = "\n".join(part.text for part in (line, *takewhile(_continues, _after(candidate))))
+    record = record[:_LONGEST_RECORD]
     if not record.strip():  # a log that ends after a prefix
         record = candidate.line.decode("utf-8", "replace").strip()
-    kind, match = _kind_of(record)
+    said = _CONFIGURED.sub(lambda value: "\N{MIDDLE DOT}" * len(value[0]), record)
+    line = line._replace(text=said.partition("\n")[0])
+    kind, match = _kind_of(said)
     starts = _SOFT.match(line.text) is not None or _ends_traceback(candidate, line)
     is_hard = line.level == "F"
     if kind is None or match is None:
@@ -203,7 +222,7 @@ def _text_of(candidate: Candidate, line: Line) -> str:
 
 def _after(candidate: Candidate) -> Iterator[Line]:
     """Yield the lines after one, as far as they are read."""
-    return (read_line(line[:_LONGEST]) for line in context_of(candidate, is_after=True, most=24))
+    return (read_line(line) for line in context_of(candidate, is_after=True, most=24))
 
 
 def _continues(line: Line) -> bool:
@@ -225,12 +244,27 @@ def _kind_of(record: str) -> tuple[Kind | None, re.Match[str] | None]:
 def _is_stated(text: str, match: re.Match[str], kind: Kind) -> bool:
     """Return whether a line without a level states an error of a kind.
 
-    It begins with its words, or names an exception or a status before them. A program may print them, too.
+    It begins with its words, has a whole phrase of it, or names an exception or a status before the words: a
+    program may print a word or two.
     """
     if kind.role in ("warning", "stall") or kind.is_weak:
         return match.start() <= len(text)
-    before = text[: match.end()]
-    return not is_progress(text) and (match.start() == 0 or _SOFT_INSIDE.search(before) is not None)
+    is_phrase = len(match[0].split()) > 2 and match.start() <= len(text)  # no healthy run prints it
+    is_error = is_phrase or match.start() == 0 or _SOFT_INSIDE.search(text[: match.end()]) is not None
+    return is_error and not is_progress(text)
+
+
+def _is_source(candidate: Candidate, text: str) -> bool:
+    """Return whether a line is source that a traceback or a warning shows below its place."""
+    if not text.startswith("  "):
+        return False
+    for place, raw in enumerate(context_of(candidate, is_after=False, most=8)):
+        before = read_line(raw).text
+        if _FRAME.match(before) or (place < 3 and _WARNED.match(before)):  # it may have three lines
+            return True
+        if before.startswith(("  ", "\t")) and not before.startswith("    "):
+            return False
+    return False
 
 
 def _ends_traceback(candidate: Candidate, line: Line) -> bool:

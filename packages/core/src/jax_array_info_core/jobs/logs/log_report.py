@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...arrays.origins.origins import UserLines
 from ...base.errors import FileFormatError, SpecError, require
-from ...base.quantities import format_number, grouped
+from ...base.quantities import format_bytes, format_number, grouped
 from ...base.text import plain_text, printable
 from ...facts.reports.codes import known_codes
 from ...facts.reports.compiler_messages import OutOfMemory
@@ -211,6 +211,10 @@ _CHUNK = 1 << 20
 _MOST_EVENTS = 200
 """Number of different events that are listed."""
 _MOST_EXPLAINED = 50
+_NULS = re.compile(rb"\0{2,}")
+_CONTROL = bytes({*range(32), 127} - {*b"\t\n\r\b\f\x1b"})
+_MOST_OTHERS = 0.3
+"""Part of control characters and undecodable bytes above which a file is not text."""
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 _NAMES = tuple(
     re.compile(rf"(?:^|[^a-zA-Z])(?:{words})[-_.]?(\d{{1,6}})(?!\d)")
@@ -351,7 +355,7 @@ def _pieces(source: Any) -> Iterator[bytes]:
         if is_first:
             _require_text(data)
             is_first = False
-        yield data
+        yield data.replace(b"\0", b"")
 
 
 def _require_text(head: bytes) -> None:
@@ -361,8 +365,12 @@ def _require_text(head: bytes) -> None:
             raise FileFormatError(f"compressed with {name}, not text: decompress it first")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError("text in UTF-16: convert it to UTF-8 first")
-    if head[: 1 << 16].count(b"\0") > len(head[: 1 << 16]) // 100:
-        raise FileFormatError("a binary file, not a log")
+    written = _NULS.sub(b"", head) or head  # a log that was cut while it is written begins with many
+    text = written.decode("utf-8", "ignore").encode().translate(None, _CONTROL)
+    others = 1 - len(text) / len(written)
+    if others > _MOST_OTHERS:
+        part = f"{others:.0%} of its first {format_bytes(len(head))} are other bytes"
+        raise FileFormatError(f"no text in UTF-8: {part}. Decompress or convert it first")
 
 
 def _report(

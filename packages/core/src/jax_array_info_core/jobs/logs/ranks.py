@@ -14,6 +14,8 @@ from ...xla.logs.scanner import Progress
 from .events import FIRST_AT_SHUTDOWN, NOT_INTERPRETED, Found
 
 _MOST_NAMED = 8
+_PATH = r"""(["'])[^"'\n]*/[^"'\n]*\1|(?<![\w.<])/[^\s"',:;)\]]+"""
+"""A path in quotes, or an absolute one."""
 _ROOT, _WEAK, _STALL, _CONSEQUENCE = range(4)
 
 
@@ -60,8 +62,8 @@ def _priority(failure: Found) -> int:
 
 
 def shape_of(event: LogEvent) -> tuple[str, str]:
-    """Return what equal errors of several ranks have in common: addresses and times differ."""
-    return event.kind, re.sub(r"\d+", "0", event.text)
+    """Return what equal errors of several ranks have in common: addresses, times and paths differ."""
+    return event.kind, re.sub(rf"{_PATH}|\d+", "0", event.text)
 
 
 def root_of(ranks: Sequence[OneRank]) -> Root:

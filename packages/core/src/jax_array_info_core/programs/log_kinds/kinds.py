@@ -55,7 +55,12 @@ def compiled(wording: str) -> re.Pattern[str]:
         before = r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?" if name == "rank" else ""
         return f"{before}(?P<{name}>{number})"
 
-    return re.compile(re.sub(r"(?<!\?P)<(\w+)>", group, wording), re.MULTILINE)
+    return re.compile(re.sub(r"(?<!\?P)<(\w+)>", group, _tolerant(wording)), re.MULTILINE)
+
+
+def _tolerant(wording: str) -> str:
+    """Return a wording that a colon before a size does not change: some versions have it."""
+    return re.sub(r"(?<=\w):?\?? (?=<\w+nbytes>)", ":? ", wording)
 
 
 _PART = re.compile(
@@ -78,7 +83,7 @@ def words_of(wordings: Iterable[str]) -> tuple[bytes, ...]:
     """
     words: list[str] = []
     # A longer text may have the word of a shorter one.
-    for texts in sorted(map(_texts, wordings), key=lambda texts: len(max(texts, key=len))):
+    for texts in sorted(map(_texts, map(_tolerant, wordings)), key=lambda texts: len(max(texts, key=len))):
         if not any(word in text for word in words for text in texts):
             words.append(max(texts, key=len))
     return tuple(word.encode() for word in words)

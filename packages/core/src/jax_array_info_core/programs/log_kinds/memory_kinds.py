@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...base.quantities import bytes_apart, format_bytes
+from ...facts.reports.compiler_messages import was_full
 from ...xla.hlo.oom_logs import FAILED_ALLOCATION, GIVEN_UP, NO_ROOM_AT_COMPILATION
 from .kinds import Kind
 
@@ -47,12 +48,14 @@ MEMORY_KINDS = (
             r"in memory space (?P<memory>[vsc]mem|sflag)\. Used <needed_nbytes> of <available_nbytes>",
             r"Allocation \(size=<needed_nbytes>\) would exceed memory \(size=<available_nbytes>\)"
             r".{0,300}space=(?P<memory>[vsc]mem)",
+            r"in memory space (?P<memory>[vsc]mem)[\s\S]{0,4000}Scoped allocation with size <needed_nbytes> "
+            r"and limit <available_nbytes>",
             r"(?P<memory>[Ss]hared memory) size limit exceeded: requested <needed_nbytes>, "
             r"available <available_nbytes>",
         ),
-        "The blocks of a kernel exceed VMEM, the memory of a core, not that of the device.",
-        "Give pallas_call smaller blocks, or raise CompilerParams(vmem_limit_bytes=). More devices do not "
-        "help.",
+        "The blocks of a kernel exceed the memory of a core (VMEM, shared memory), not that of the device.",
+        "Give pallas_call smaller blocks, or, on TPU, raise CompilerParams(vmem_limit_bytes=). More devices "
+        "do not help.",
         category="other memory",
     ),
     Kind(
@@ -231,6 +234,8 @@ def _failed(sizes: Mapping[str, int], needed: int | None, where: str) -> str:
     if needed is not None:
         least = "" if "total_nbytes" in sizes else "at least "
         words += f"; the program needs {least}{format_bytes(needed)}{_parts(sizes)}"
+    if was_full(requested, needed, free):
+        words += "; the memory was full before"
     used = sizes.get("in_use_nbytes")
     if (
         used is not None

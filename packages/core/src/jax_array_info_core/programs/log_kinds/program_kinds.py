@@ -9,7 +9,7 @@ PROGRAM_KINDS = (
         "storage",
         "root",
         (
-            r"HTTP response code: <status>",
+            r"HTTP response code: (?![23])<status>",
             r"No space left on device",
             r"Disk quota exceeded",
             r"ENOSPC",

@@ -191,6 +191,8 @@ ALLOCATOR = b"ran out of memory trying to allocate"
 
 REPORT = b"XLA:TPU compile permanent error"
 """Words of libtpu before its memory usage report, which is in the log before the error."""
+REFUSED = b"Ran out of memory in memory space hbm"
+"""Words of libtpu's refusal, which may stand behind words of a program in place of the status."""
 _USAGE = "Memory usage report:"
 
 _OF_MEMORY = re.compile(rb"memory|alloc|hbm|permanent error", re.IGNORECASE)
@@ -251,7 +253,7 @@ class ErrorReader(RecordReader):
     other processes.
     """
 
-    words = (STATUS, ALLOCATOR, REPORT)
+    words = (STATUS, ALLOCATOR, REPORT, REFUSED)
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,18 +278,25 @@ class ErrorReader(RecordReader):
     def _begin(self, line: bytes, number: int) -> None:
         """Open the error that a line begins with; one that is all in one line, as in JSON, ends there."""
         start = min((line.index(word) for word in self.words if word in line), default=-1)
+        is_wrapped = (
+            line.startswith(REFUSED, start) and self.open and self.open[self._owner(line)].refusal is None
+        )
         if self._room < 0:
             self._count(line)
-        elif start >= 0:
+        elif start >= 0 and not is_wrapped:
             self._start(line[:start], line[start : start + _LONGEST_ERROR], number)
         elif self.open:
             self._go_on(line)
 
     def _go_on(self, line: bytes) -> None:
         """Add a line to the error that it belongs to."""
+        self._add(self._owner(line), line)
+
+    def _owner(self, line: bytes) -> bytes:
+        """Return the sender of the open error that a line belongs to."""
         sender = _sender(line)
         # Without a prefix of their own, lines belong to the last error.
-        self._add(sender if sender and sender in self.open else next(reversed(self.open)), line)
+        return sender if sender and sender in self.open else next(reversed(self.open))
 
     def _start(self, before: bytes, line: bytes, number: int) -> None:
         """Open an error: one of its lines has the beginning."""

@@ -267,9 +267,9 @@ class Scanner:
         """Return what is kept of an unfinished line: of an endless one, what may be read and its end."""
         if len(line) <= 2 * (_LONGEST_RECORD + _TAIL):
             return line
-        start = min((line.index(word) for word in self._starts if word in line), default=len(line))
+        start = min((line.index(word) for word in self._starts if word in line), default=0)
         end = start + _LONGEST_RECORD
-        return line[start:end] + line[max(end, len(line) - _TAIL) :]
+        return line[: min(start, _LONGEST)] + line[start:end] + line[max(end, len(line) - _TAIL) :]
 
     def _take(self, lines: list[bytes]) -> None:
         if len(max(lines, key=len)) > _LONGEST:
@@ -448,11 +448,12 @@ def is_progress(text: str) -> bool:
 
 
 def _cut(line: bytes) -> bytes:
-    """Return the part of a long line that is read: what a progress bar shows last, or the beginning."""
+    """Return what is read of a long line: of what a progress bar shows last, the beginning and the end."""
     if _has_traceback(line):
         return line[:_LONGEST_TRACEBACK]
     last = line.rstrip().rpartition(b"\r")[2]
-    return last[:_LONGEST] if last else line[:_LONGEST]
+    last = last or line
+    return last if len(last) <= _LONGEST else last[:_LONGEST] + b" ... " + last[-_LONGEST:]
 
 
 def _has_traceback(line: bytes) -> bool:
