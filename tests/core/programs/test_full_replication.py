@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import log_report, program_report
+from jax_array_info_core.geometry.layouts.steps import spec_between
 from tests.programs import abstract, cube
 from tests.resharded import AFTER, BEFORE, CALLBACK, REPLICATED, RIGHT, array, grid, layers, moment, to
 
@@ -248,3 +249,31 @@ def test_the_total_of_warnings_is_the_largest_value_and_what_a_device_sends_for_
     assert finding.nbytes == 2 * 2**20
     # Three quarters of three values of 2 MiB and one of 512 KiB.
     assert "(the largest takes 2.0 MiB), and sends 4.9 MiB if each runs once." in finding.problem
+
+
+@pytest.mark.parametrize("names", [("x",), ("y",), ("x", "y")])
+def test_what_the_program_asks_for_in_a_loop_is_not_one(names):
+    """XLA keeps the carry in shards, and each device takes its own one back."""
+
+    def summed(b):
+        turn = lambda t, acc: to(acc + to(b[t], names))  # noqa: E731
+        return jax.lax.fori_loop(0, 5, turn, to(jnp.zeros(b.shape[1:])))
+
+    assert program_report(summed, array(P(None, names), 5, 16, 32), min_nbytes=0).rematerializations == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(BEFORE, AFTER), (P(("y", "x")), P(None, None, "y")), (P(None, "y", "x"), P(("y", "x")))],
+)
+def test_two_steps_send_what_is_printed(before, after):
+    (found,) = program_report(lambda x: to(jnp.sin(x), *after), array(before, 16, 16, 16)).rematerializations
+    sizes = grid().shape
+    between = spec_between(found.before, found.after, found.whole_shape, sizes)
+    report = program_report(
+        lambda x: to(to(to(jnp.sin(x), *before), *between.spec.axes), *after),
+        array(before, 16, 16, 16),
+        min_nbytes=0,
+    )
+    assert report.rematerializations == ()
+    assert report.sent.nbytes == 4 * between.elements < found.sent_nbytes

@@ -266,3 +266,54 @@ def test_a_transform_of_a_scattered_array_has_the_remedy_of_transforms():
 @pytest.mark.parametrize("name", FAMILIES.values())
 def test_a_program_that_divides_its_work_repeats_nothing(name):
     assert repetitions_of(name) == []
+
+
+def remedy(f, x):
+    (finding,) = [each for each in program_report(f, x, min_nbytes=0).findings if each.code == "JAI212"]
+    return finding.remedy
+
+
+NO_REMEDY = {
+    "sort": (jnp.sort, (4096,)),
+    **{name: (OPERATIONS[name][0], (64, 64)) for name in ("Cholesky", "LU", "QR", "eigenvalues")},
+    "transform of real numbers": (jnp.fft.rfftn, (64, 64, 64)),
+    "transform to real numbers": (jnp.fft.irfftn, (64, 64, 64)),
+    "transform of one axis": (jnp.fft.fft, (4096,)),
+}
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("name", NO_REMEDY)
+def test_work_that_no_known_change_divides_has_no_remedy(name):
+    f, shape = NO_REMEDY[name]
+    assert (
+        remedy(f, abstract(line("rows"), P("rows"), shape, COMPLEX if "irfft" in f.__name__ else "float32"))
+        == ""
+    )
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("shape", [(64, 64), (64, 8, 512)])
+def test_another_axis_or_matrix_can_be_sharded_instead(shape):
+    x = abstract(line("rows"), P("rows"), shape, COMPLEX)
+    assert "transform the axes that a device has whole" in remedy(jnp.fft.fftn, x)
+    matrices = abstract(line("rows"), P(None, "rows"), (4, 64, 64))
+    assert "Shard a dimension" in remedy(jnp.linalg.cholesky, matrices)
+
+
+def told(x):
+    return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+@pytest.mark.newest
+def test_what_a_constraint_replicates_is_no_finding_although_it_is_used_in_parts():
+    mesh = line("rows")
+    f = constrained(mesh, constrained(mesh, jnp.sin), None, "rows")
+    found = program_report(f, abstract(mesh, P("rows"), (64, 64)), min_nbytes=0)
+    assert (found.repeated, found.rematerializations) == ((), ())
+
+
+@pytest.mark.newest
+def test_a_callback_repeats_nothing_in_a_check_that_may_never_fail():
+    x = abstract(line("rows"), P("rows"), (64, 64))
+    assert repeated(jax.jit(lambda x: jax.lax.cond(jnp.isnan(x).any(), told, lambda x: x, x)), x) == ()

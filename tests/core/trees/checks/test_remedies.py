@@ -264,15 +264,19 @@ def donated():
 
 
 @remedy_of("JAI208")
-def constrained_where_it_is_made():
+def constrained_in_between():
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
     before, after = ("y", None, "x"), (None, ("x", "y"))
     array = abstract(mesh, P(*before), (8, 16, 4))
-    yield program_report(lambda a: kept(mesh, kept(mesh, jnp.sin(a), *before), *after), array)
-    yield "Constrain the value to one of the two shardings where it is made"
-    yield program_report(lambda a: kept(mesh, jnp.sin(a), *before), array)
-    other = abstract(mesh, P(*after), (8, 16, 4))
-    yield program_report(lambda a: kept(mesh, jnp.sin(a), *after), other)
+    found = program_report(lambda a: kept(mesh, kept(mesh, jnp.sin(a), *before), *after), array)
+    assert found.findings[0].leaves[0].remedy == "first to P('y', 'x'): the two steps send 320.0 B"
+    yield found
+    yield "Reshard it in steps that move one mesh axis each"
+    steps = program_report(
+        lambda a: kept(mesh, kept(mesh, kept(mesh, jnp.sin(a), *before), "y", "x"), *after), array
+    )
+    assert steps.sent.nbytes == 320
+    yield steps
 
 
 WARNING_OF_CALLBACK = (
@@ -350,9 +354,9 @@ def scattered_into_own_parts():
 @remedy_of("JAI212")
 def computed_along_another_axis():
     mesh = line("x")
-    x = abstract(mesh, P("x"), (256, 256))
+    rows = abstract(mesh, P(None, "x"), (8, 256, 256))
     matrices = abstract(mesh, P("x"), (8, 256, 256))
-    yield program_report(lambda x: kept(mesh, jnp.linalg.cholesky(x), "x"), x)
+    yield program_report(lambda x: kept(mesh, jnp.linalg.cholesky(x), None, "x"), rows)
     yield "Shard a dimension that the operation does not need whole, or compute it on shards in a shard_map."
     yield program_report(per_shard(jnp.linalg.cholesky, mesh, P("x"), P("x")), matrices)
 

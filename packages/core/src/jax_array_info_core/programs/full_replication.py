@@ -38,6 +38,8 @@ def rematerializations_of(
 ) -> tuple[Rematerialization, ...]:
     """Return the values that a program replicates and shards again, the most bytes first.
 
+    Left out are those whose replication the program asks for.
+
     Args:
         replicated: The values.
         dataflow: The connections between the values of the program.
@@ -45,7 +47,7 @@ def rematerializations_of(
         runs: Number of executions of each computation.
         lines: The search for the user's line.
     """
-    return ranked(_row(value, dataflow, mesh, runs, lines) for value in replicated)
+    return ranked(_row(value, dataflow, mesh, runs, lines) for value in replicated if not value.is_asked)
 
 
 def _row(
@@ -181,6 +183,8 @@ class _Described:
         self.paths = paths
         self.lines = lines
         self.replicated = {moved.value for value in replicated for moved in value.gathers}
+        self.asked = _shards((one.shape, one.asked) for one in interface.constraints or ())
+        """Values that a constraint asks for, which each device may then use in parts."""
         self.requested = _shards((output.shape, output.asked) for output in interface.outputs)
         given = ((argument.shape, argument.got) for argument in interface.arguments if not argument.is_pruned)
         self.summed = self.requested | _shards(given)
@@ -199,11 +203,14 @@ class _Described:
             *(source.movement.instruction for source in sources),
         )
         names = [instruction.op_name or "" for instruction in instructions]
-        if self._is_meant(value.shape.dims, axes, names, is_sum=scatter is not None):
+        if self._is_meant(value, axes, names, is_sum=scatter is not None):
             return None
         if value.is_sliced and any(source.movement.value in self.replicated for source in sources):
             return None
-        times = self.dataflow.module.once(executions)[value.computation].times
+        runs = self.dataflow.module.once(executions)[value.computation]
+        if "callback" in value.instruction.custom_call_target and runs.is_in_branch:
+            return None  # as of a check that fails: it may never run
+        times = runs.times
         flops = None
         if value.flops and times is not None:
             flops, is_product = value.flops * times, value.instruction.opcode != "fft"
@@ -239,10 +246,12 @@ class _Described:
         return None if parameter is None else self.paths.get(parameter.op_name or "")
 
     def _is_meant(
-        self, dims: tuple[int, ...], axes: Sequence[str] | None, names: Sequence[str], *, is_sum: bool
+        self, value: Repeated, axes: Sequence[str] | None, names: Sequence[str], *, is_sum: bool
     ) -> bool:
         """Return whether a value is requested to be replicated, or the gradient of an argument."""
-        over = {name.partition(":")[0] for name in axes or ()}
+        dims, over = value.shape.dims, {name.partition(":")[0] for name in axes or ()}
+        if value.is_sliced and any(shape == dims and not used & over for shape, used in self.asked):
+            return True
         # XLA computes a requested output with its axes in another order, merged or divided.
         size = None if is_sum else math.prod(dims)
         if any(

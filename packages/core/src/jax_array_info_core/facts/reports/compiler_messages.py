@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from ...base import quantities
 from ...base.quantities import bytes_apart, counted, format_bytes
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
 from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec
+from ...geometry.layouts.steps import spec_between
 from .array import ArrayType
 from .findings import Finding, FindingLeaf
 from .origin import Origin
@@ -18,7 +20,7 @@ _ONE_DEVICE = re.compile(r"\{(?:maximal|single_device)\b")
 """Start of XLA's text of a sharding on one device."""
 _ANY_HAS = 1 << 28
 """Bytes that any accelerator has many times."""
-_CONSTRAIN = "Constrain the value to one of the two shardings where it is made: then none is needed."
+_IN_STEPS = "Reshard it in steps that move one mesh axis each: constrain it to a sharding in between first."
 _AS_ARGUMENT = (
     "What runs on one device, as a callback, makes a value that no constraint shards: compute it before the "
     "call, and pass it as an argument with the sharding that is needed."
@@ -80,6 +82,17 @@ class Rematerialization(ArrayType):
         )
         over = f"gathered over {', '.join(self.axes)}" if self.axes else ""
         return f"from {before} to {after}" if before and after else over
+
+    def steps(self, mesh: MeshAxes | None) -> str:
+        """Return the spec to constrain the value to first, with what two steps send; empty without one."""
+        if mesh is None or self.before is None or self.after is None or not self.whole_shape:
+            return ""
+        between = spec_between(self.before, self.after, self.whole_shape, mesh.shape)
+        if between is None:
+            return ""
+        nbytes = packed_nbytes((between.elements,), bits_of_name(self.dtype))
+        sent = "" if nbytes is None else f": the two steps send {format_bytes(nbytes)}"
+        return f"first to {between.spec}{sent}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +185,7 @@ def full_replication(
             dtype=value.dtype,
             nbytes=value.nbytes,
             change=", ".join(filter(None, (_part(value), value.change(mesh)))),
+            remedy=value.steps(mesh),
             origin=value.origin,
             count=value.count,
         )
@@ -181,7 +195,7 @@ def full_replication(
     largest = max((value.nbytes for value in values if value.nbytes is not None), default=None)
     # A callback runs on one device, whatever its value is constrained to.
     on_one = [bool(_ONE_DEVICE.match(value.before_text)) for value in values]
-    fixes = ([_CONSTRAIN] if not all(on_one) else []) + ([_AS_ARGUMENT] if any(on_one) else [])
+    fixes = ([_IN_STEPS] if not all(on_one) else []) + ([_AS_ARGUMENT] if any(on_one) else [])
     yield Finding(
         kind="full replication",
         problem=(

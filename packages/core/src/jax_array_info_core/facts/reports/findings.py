@@ -212,7 +212,7 @@ class Finding:
     """The problem with its numbers, as one sentence."""
 
     remedy: str
-    """The fix, in a sentence or two, with arguments of Python; empty if changes were tried and none helps."""
+    """The fix, in a sentence or two, with arguments of Python; empty if none is known."""
 
     shell_remedy: str = ""
     """The fix with options of ``jai-cli``; empty if it names none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -299,20 +300,44 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
     yield Finding(
         kind="repeated value",
         problem=f"{are} computed or held whole by every device, of what is sharded before or after.{size}",
-        remedy=" ".join(dict.fromkeys(_REMEDIES[_kind(row)] for row in rows)),
+        remedy=" ".join(filter(None, dict.fromkeys(map(_remedy, rows)))),
         nbytes=largest,
         leaves=leaves,
         mesh_axes=tuple(dict.fromkeys(name.partition(":")[0] for row in rows for name in row.axes or ())),
     )
 
 
-_REMEDIES = {
-    "fft": "In a shard_map, transform the axes that a device has whole, shard another one with all_to_all,"
-    " and transform the rest.",
-    "sum": "In a shard_map, let each device scatter into its own part, and exchange the borders.",
-    "": "Shard a dimension that the operation does not need whole, or compute it on shards in a shard_map.",
+_TRANSFORM = (
+    "In a shard_map, transform the axes that a device has whole, shard another one with all_to_all, and "
+    "transform the rest."
+)
+_SCATTER = "In a shard_map, let each device scatter into its own part, and exchange the borders."
+_DIVIDE = "Shard a dimension that the operation does not need whole, or compute it on shards in a shard_map."
+_NEEDED = {
+    "sort": 1,
+    **dict.fromkeys(("cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "svd"), 2),
 }
+"""Number of dimensions that an operation needs whole, where it cannot be computed on their shards."""
 
 
-def _kind(row: RepeatedValue) -> str:
-    return "fft" if row.op == "fft" else "sum" if row.is_sum else ""
+def _remedy(row: RepeatedValue) -> str:
+    """Return how to divide the work on a value; empty if no way is known."""
+    if row.op == "fft":
+        return _TRANSFORM if _can_change_axes(row.before_shape, row.shape) else ""
+    if row.is_sum:
+        return _SCATTER
+    return _DIVIDE if sum(dim > 1 for dim in row.shape) > _NEEDED.get(row.op, 0) else ""
+
+
+def _can_change_axes(shard: Sequence[int], whole: Sequence[int]) -> bool:
+    """Return whether shards have a whole dimension that divides among their devices, as an all-to-all needs.
+
+    Transforms of and to real numbers have another length, and do not divide.
+    """
+    parts = math.prod(whole) // max(math.prod(shard), 1)
+    is_same = len(shard) == len(whole) and all(
+        dim % max(part, 1) == 0 for part, dim in zip(shard, whole, strict=True)
+    )
+    return is_same and any(
+        part == dim and dim % max(parts, 1) == 0 for part, dim in zip(shard, whole, strict=True)
+    )

@@ -285,7 +285,7 @@ PROGRAM_KINDS = (
         "warning",
         (r"Involuntary full rematerialization", r"Falling back to replicated execution"),
         "XLA has no direct way from one sharding to another, and replicates the value.",
-        "Constrain the value to one of the two shardings where it is made.",
+        "Reshard it in steps that move one mesh axis each: constrain it to a sharding in between first.",
         category="full replication",
     ),
     Kind(

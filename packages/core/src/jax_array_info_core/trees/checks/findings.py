@@ -361,9 +361,9 @@ def fewer_devices(
             f"device on all {wanted}."
         ),
         **remedies(
-            "Create the leaves inside jit with out_shardings, or use device_put: the next jitted step "
-            "replicates an array that is not committed to its device. If one device is intended, pass "
-            "{devices} or list the paths in {ignore}.",
+            "Create the leaves inside jit with out_shardings, or use device_put: in the next jitted step, XLA "
+            "chooses the sharding of an array that is not committed to its device. If one device is intended, "
+            "pass {devices} or list the paths in {ignore}.",
             devices=Option("devices", 1),
             ignore=Option("ignore"),
         ),

@@ -134,6 +134,12 @@ class Executions(NamedTuple):
         return sum(self.runs.values()) if self.runs is not None and is_exact else None
 
     @property
+    def is_in_branch(self) -> bool:
+        """Whether a branch of a conditional is around it on each way."""
+        ways = self.runs or ()
+        return bool(ways) and all(any(one.branch is not None for one in way) for way in ways)
+
+    @property
     def at_most(self) -> int | None:
         """Largest number, where only that is known: in a branch of a conditional. Else None."""
         if self.runs is None or self.times is not None or any(map(loops_of, self.runs)):

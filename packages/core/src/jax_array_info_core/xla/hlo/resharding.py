@@ -42,6 +42,9 @@ class Replicated(NamedTuple):
     after: NDArray[np.int64] | None
     """Index of the part of each device, like ``before``."""
 
+    is_asked: bool = False
+    """Whether each device takes the part that it had: then the program asks for the whole in between."""
+
 
 class _Uses(NamedTuple):
     """All uses of a gathered value."""
@@ -103,15 +106,16 @@ def _with_feeders(
     ordered = tuple(gathers[place] for place in reversed(chain))
     parts = uses[last].parts
     count = numbers.count
-    # What is divided among further devices may be so before and after.
-    is_known = math.prod(gather.group_size for gather in ordered) == count and all(
-        gather.groups is not None and gather.groups.size == count for gather in ordered
-    )
-    if not is_known or not all(uses[place].keeps_axes for place in chain):
+    has_groups = all(gather.groups is not None and gather.groups.size == count for gather in ordered)
+    if not has_groups or not all(uses[place].keeps_axes for place in chain):
         return Replicated(ordered, parts, None, None)
-    after = [_places_after(part, ordered[-1].shape.dims, numbers) for part in parts]
-    is_same = all(places is not None and np.array_equal(places, after[0]) for places in after)
-    return Replicated(ordered, parts, _places_before(ordered, count), after[0] if is_same else None)
+    before = _places_before(ordered, count)
+    each = [_places_after(part, ordered[-1].shape.dims, numbers) for part in parts]
+    is_same = all(places is not None and np.array_equal(places, each[0]) for places in each)
+    after, is_asked = each[0] if is_same else None, is_same and np.array_equal(before, each[0])
+    # What is divided among further devices may be so before and after.
+    is_known = math.prod(gather.group_size for gather in ordered) == count
+    return Replicated(ordered, parts, *((before, after) if is_known else (None, None)), is_asked)
 
 
 def _differs(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
