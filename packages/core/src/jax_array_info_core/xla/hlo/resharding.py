@@ -115,7 +115,7 @@ def _with_feeders(
     after, is_asked = each[0] if is_same else None, is_same and np.array_equal(before, each[0])
     # What is divided among further devices may be so before and after.
     is_known = math.prod(gather.group_size for gather in ordered) == count
-    return Replicated(ordered, parts, *((before, after) if is_known else (None, None)), is_asked)
+    return Replicated(ordered, parts, before if is_known else None, after if is_known else None, is_asked)
 
 
 def _differs(part: Value, gathers: Sequence[Movement], numbers: DeviceNumbers) -> bool:
