@@ -18,6 +18,7 @@ from jax_array_info_core import (
     to_json,
     tree_report,
 )
+from jax_array_info_core.compat.shardings import mesh_context
 from tests.arrays import mesh_of, sharded
 from tests.core.trees.checks.findings import abstract, kinds, paths, the_finding
 
@@ -169,3 +170,29 @@ def test_a_number_of_devices_applies_to_leaves_of_any_mesh():
     for wrong in (0, True, 2.5):
         with pytest.raises(ValueError, match="devices must be a positive integer, got"):
             check_report(tree, devices=wrong)
+
+
+def struct_on_one_device(*shape):
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+
+def test_the_first_line_says_that_a_tree_is_on_one_of_several_devices():
+    report = check_report({"w": struct_on_one_device(4096, 4096)})
+    assert report.answer == f"no findings; on 1 of {jax.device_count()} devices"
+    assert report.subject == f"1 leaf on 1 of {jax.device_count()} devices"
+    assert from_json(to_json(report)).answer == report.answer
+    assert check_report({"w": abstract(64, 8)}).answer == "no findings", "planned for one device"
+
+
+def test_a_tree_on_one_device_is_a_finding_below_a_mesh_that_is_set_and_from_a_gibibyte_on():
+    small, large = {"w": struct_on_one_device(4096, 4096)}, {"w": struct_on_one_device(2**14, 2**14)}
+    with mesh_context(mesh_of((8,), ("x",))):
+        [leaf] = the_finding(check_report(small), "fewer devices").leaves
+        assert_tree(small, devices=1)
+    assert leaf.remedy == "on 1 of 8 devices; shard axis 0 over 'x'"
+    [leaf] = the_finding(check_report(large), "fewer devices").leaves
+    assert (
+        leaf.remedy == f"on 1 of {jax.device_count()} devices; shard axis 0 over {jax.device_count()} devices"
+    )
+    assert_tree(large, devices=1)

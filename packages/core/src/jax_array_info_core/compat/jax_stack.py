@@ -159,7 +159,7 @@ def trace_context() -> dict[str, ContextValue]:
         value = getattr(jax.config, name, None)
         if value is not None:
             context[name] = ContextValue(plain_text(value))
-    mesh = _context_mesh()
+    mesh = context_mesh()
     if mesh is not None:
         axes, ids, *_ = mesh_placement(mesh)
         text = ", ".join(f"{name}={size}" for name, size in axes.shape.items())
@@ -169,7 +169,7 @@ def trace_context() -> dict[str, ContextValue]:
     return context
 
 
-def _context_mesh() -> Any:
+def context_mesh() -> Any:
     """Return the mesh of ``jax.set_mesh``, ``use_mesh`` or ``with mesh``; None if there is none."""
     meshes = private("mesh")
     environment = getattr(getattr(meshes, "thread_resources", None), "env", None)

@@ -155,6 +155,7 @@ class DeviceSets:
             platform=layout.platform if layout else None,
             devices=report.devices if axes is None else None,
             process_count=max(1, len(layout.processes) if layout else 1),
+            visible_devices=report.visible_devices,
         )
         processes = layout.processes if layout else ()
         return self.add(

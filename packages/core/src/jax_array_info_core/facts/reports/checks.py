@@ -70,6 +70,9 @@ class CheckReport(Displayed):
     device_count: quantities.Count = 1
     """Number of devices of all leaves together."""
 
+    visible_devices: quantities.Count | None = None
+    """Number of devices of the platform, if all leaves are on one of several; else None."""
+
     fullest_device_nbytes: quantities.Total = 0
     """Bytes of the leaves on the device that holds the most."""
 
@@ -174,7 +177,7 @@ class CheckReport(Displayed):
     def subject(self) -> str:
         """Leaves and devices: ``84 leaves on 16 devices (fsdp=8,expert=2)``, without mesh axes of size 1."""
         leaves = counted(self.placed_count, "leaf", "leaves")
-        devices = counted(self.device_count, "device", "devices")
+        devices = self._one_of_several or counted(self.device_count, "device", "devices")
         sizes = ({name: size for name, size in mesh.shape.items() if size > 1} for mesh in self.meshes)
         meshes = "; ".join(dict.fromkeys(format_mesh(mesh) for mesh in sizes if mesh))
         return f"{leaves} on {devices}" + (f" ({meshes})" if meshes else "")
@@ -192,7 +195,12 @@ class CheckReport(Displayed):
         if self.replanned_count:
             leaves = counted(self.replanned_count, "leaf is", "leaves are")
             plan = f"a plan: {leaves} sharded otherwise now"
-        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings), plan)))
+        one = f"on {self._one_of_several}" if self._one_of_several else ""
+        return name + "; ".join(filter(None, (self._fit, findings_words(self.findings), one, plan)))
+
+    @property
+    def _one_of_several(self) -> str:
+        return f"1 of {self.visible_devices} devices" if self.visible_devices else ""
 
     @property
     def plan_words(self) -> str:

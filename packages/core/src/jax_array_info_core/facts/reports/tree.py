@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ...base import quantities
@@ -92,6 +92,9 @@ class TreeMesh:
 
     process_count: quantities.Count = 1
     """Number of processes that the devices belong to."""
+
+    visible_devices: quantities.Count | None = field(default=None, compare=False)
+    """Number of devices of the platform, as in ``jax.device_count``; None if not known."""
 
     def __post_init__(self) -> None:
         if self.axes is not None and math.prod(self.axes.sizes) != self.device_count:

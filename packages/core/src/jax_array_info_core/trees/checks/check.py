@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from typing import Any, TypedDict, Unpack
 
 from ...base.errors import CheckError, UnsupportedValueError
 from ...base.grouping import by_key
 from ...base.options import takes
+from ...compat.jax_stack import context_mesh
+from ...compat.shardings import mesh_placement
 from ...facts.reports.checks import CheckReport
 from ...facts.reports.codes import known_codes
 from ...facts.reports.findings import MIN_NBYTES, Limits, reported
-from ...facts.reports.tree import TreeReport, TreeRow, elsewhere_bytes
+from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow, elsewhere_bytes
 from ...geometry.layouts.notation import as_nbytes
 from ..leaves import require_tree
 from ..plan import opened, plan_tree
@@ -237,6 +240,7 @@ def _question(tree: Any, options: CheckOptions) -> Question:
         is_empty_accepted=bool(ignored) or (options["allow_empty"] and not has_others),
         expected=None if options["expect"] is None else expectation(options["expect"], planned),
         devices=devices,
+        around=_around(planned) if devices is None else None,
         intended=intended,
         unused=unused_axes(report, intended),
         ignored_codes=codes,
@@ -273,6 +277,7 @@ def _report(tree: Any, options: CheckOptions, question: Question) -> CheckReport
         other_count=report.others,
         other_paths=report.other_paths,
         device_count=report.device_count,
+        visible_devices=_visible_devices(question.planned),
         fullest_device_nbytes=report.fullest_device_nbytes,
         # The devices of several meshes in a file are not known: each mesh may hold the fullest.
         avoidable_nbytes=min(sum(saving.nbytes for _, saving in wasteful), report.fullest_device_nbytes),
@@ -332,6 +337,29 @@ def _replanned_count(tree: Any, planned: PlannedTree, checked: Collection[str]) 
         and not same_sharding(row, own_meshes, new, meshes)
         for row, new in zip(rows, planned.report.rows, strict=True)
     )
+
+
+_LARGE = 2**30
+"""Bytes from which a tree on one of several devices is a finding without a mesh."""
+
+
+def _around(planned: PlannedTree) -> TreeMesh | None:
+    """Return the mesh that is set, or all devices, around a tree on one device that may be meant for them."""
+    visible = _visible_devices(planned)
+    if visible is None:
+        return None
+    if (mesh := context_mesh()) is not None:
+        axes = mesh_placement(mesh)[0]
+        return TreeMesh(axes=axes, device_count=math.prod(axes.sizes))
+    is_large = planned.report.fullest_device_nbytes >= _LARGE
+    return TreeMesh(axes=None, device_count=visible) if is_large else None
+
+
+def _visible_devices(planned: PlannedTree) -> int | None:
+    """Return the number of devices of the platform, if a tree is on one of several; else None."""
+    report = planned.report
+    visible = max((mesh.visible_devices or 1 for mesh in report.meshes), default=1)
+    return visible if visible > 1 and report.device_count == 1 and planned.mesh is None else None
 
 
 def _is_on_one_device(tree: Any) -> bool:

@@ -315,7 +315,11 @@ _KEY_SIZES = (2, 4)
 
 
 def fewer_devices(
-    rows: Iterable[TreeRow], planned: PlannedTree, devices: int | None, replicated_over: Collection[str]
+    rows: Iterable[TreeRow],
+    planned: PlannedTree,
+    devices: int | None,
+    replicated_over: Collection[str],
+    around: TreeMesh | None = None,
 ) -> Finding | None:
     """Return the finding on leaves that are on fewer devices than the mesh of the tree.
 
@@ -327,10 +331,13 @@ def fewer_devices(
         planned: The tree.
         devices: Least number of devices of each leaf, whatever its sharding; None for those of the mesh.
         replicated_over: Mesh axes over which replication is intended.
+        around: The mesh or the devices of which the tree is on one; None if one is intended.
     """
     meshes = planned.report.meshes
-    mesh = planned.mesh or max(
-        meshes, key=lambda mesh: (mesh.device_count, mesh.axes is not None), default=None
+    mesh = (
+        planned.mesh
+        or around
+        or max(meshes, key=lambda mesh: (mesh.device_count, mesh.axes is not None), default=None)
     )
     wanted = devices or (1 if mesh is None else mesh.device_count)
     if mesh is None or mesh.device_count != wanted:
@@ -361,9 +368,9 @@ def fewer_devices(
             f"device on all {wanted}."
         ),
         **remedies(
-            "Create the leaves inside jit with out_shardings, or use device_put: in the next jitted step, XLA "
-            "chooses the sharding of an array that is not committed to its device. If one device is intended, "
-            "pass {devices} or list the paths in {ignore}.",
+            "Create the leaves inside jit with out_shardings, or use device_put: in the next jitted step, "
+            "XLA chooses the sharding of an array that is not committed to its device. If one device is "
+            "intended, pass {devices} or list the paths in {ignore}.",
             devices=Option("devices", 1),
             ignore=Option("ignore"),
         ),

@@ -59,6 +59,9 @@ class Question:
     devices: int | None
     """Least number of devices of each leaf; None for that of the mesh."""
 
+    around: TreeMesh | None
+    """The mesh that is set, or all devices, around a tree on one device; None if that may be intended."""
+
     intended: tuple[str, ...]
     """Mesh axes over which replication is intended."""
 
@@ -163,7 +166,9 @@ RULES = (
     ),
     Rule(
         "fewer devices",
-        lambda rows, question: fewer_devices(rows, question.planned, question.devices, question.intended),
+        lambda rows, question: fewer_devices(
+            rows, question.planned, question.devices, question.intended, question.around
+        ),
         without=(("incompatible devices", "not ignored"),),
         expected="changed",
     ),
