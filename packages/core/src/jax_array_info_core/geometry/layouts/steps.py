@@ -1,4 +1,4 @@
-"""Reshardings in two steps, each of which moves one mesh axis."""
+"""Reshardings in two steps that move one mesh axis each."""
 
 from __future__ import annotations
 

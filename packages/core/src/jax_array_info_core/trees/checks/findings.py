@@ -331,7 +331,7 @@ def fewer_devices(
         planned: The tree.
         devices: Least number of devices of each leaf, whatever its sharding; None for those of the mesh.
         replicated_over: Mesh axes over which replication is intended.
-        around: The mesh or the devices of which the tree is on one; None if one is intended.
+        around: The mesh, or the devices, around a tree on one device; None if that is intended.
     """
     meshes = planned.report.meshes
     mesh = (
