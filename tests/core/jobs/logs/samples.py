@@ -191,6 +191,7 @@ SAMPLES = (
     ),
     Sample("sharding type", "sharding-type.log"),
     Sample("sharding type", "sharding-type-2.log", line=11),
+    Sample("closed-over array", "closed-over-array.log", line=12),
     Sample("non-addressable array", "non-addressable-array.log"),
     Sample("not a number", "not-a-number.log", {"module": "mul"}),
     Sample("nan loss", "nan-loss.log", line=2),

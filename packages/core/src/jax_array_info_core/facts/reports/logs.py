@@ -89,6 +89,9 @@ class LogEvent:
     place: str = ""
     """Line of the user's code in the traceback, such as ``train.py:88``; empty without one."""
 
+    chain: str = ""
+    """Exceptions before it, as in ``, because KeyError: 'w3' (train.py:40)``; empty without one."""
+
     numbers: dict[str, int | str] = field(default_factory=dict)
     """Numbers and names in the line, by name. Those whose names end in ``nbytes`` are bytes."""
 
@@ -106,8 +109,8 @@ class LogEvent:
 
     @property
     def summary(self) -> str:
-        """The words or the line, with the place."""
-        return f"{self.words or self.text}{f' ({self.place})' if self.place else ''}"
+        """The words or the line, with the place and the exceptions before it."""
+        return f"{self.words or self.text}{f' ({self.place})' if self.place else ''}{self.chain}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

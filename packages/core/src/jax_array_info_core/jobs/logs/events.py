@@ -17,7 +17,7 @@ from ...programs.log_kinds.kinds import Kind, compiled, words_of
 from ...programs.log_kinds.memory_kinds import MEMORY_KINDS, memory_numbers, memory_words
 from ...programs.log_kinds.program_kinds import PROGRAM_KINDS
 from ...xla.hlo.oom_logs import Refusal, nbytes_of
-from ...xla.logs.lines import LEVELS, TRACEBACK, Line, read_line, seconds_at, time_place
+from ...xla.logs.lines import LEVELS, Line, read_line, seconds_at, time_place
 from ...xla.logs.scanner import Candidate, Progress, context_of, is_progress
 
 KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
@@ -62,7 +62,10 @@ _HARD = re.compile(
     rf"(?:{'|'.join(_SIGNALS)})(?: +\(core dumped\))?(?: {{4,}}|$)"
 )
 _OTHERS = (*_ENDINGS, _TRAINING, *map("{}:".format, _STATUSES), *_CRASHES, *_JOB_ENDS, *_SIGNALS, "error: ")
-WORDS = (*LEVELS, *words_of((*_OTHERS, *(wording for kind in KINDS for wording in kind.wordings))))
+HANDLED: Final = "During handling of the above exception"
+LINKS = (HANDLED, "the direct cause of the following exception")
+"""Words of the lines between two exceptions of a chain."""
+WORDS = (*LEVELS, *words_of((*_OTHERS, *LINKS, *(wording for kind in KINDS for wording in kind.wordings))))
 """Words: each line that may be an event has at least one."""
 _FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')
 _TASKS = re.compile(r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})\s*$")
@@ -122,6 +125,8 @@ class Found(NamedTuple):
     """Time of the line; None if it has none."""
     record: str = ""
     """The line with those that belong to it."""
+    link: str = ""
+    """Words between the exception before it in a chain and it; empty without one."""
     refusal: Refusal | None = None
     """What the line and those after it say about memory, with their table."""
 
@@ -135,8 +140,6 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         rank: Its rank.
         lines: The search for the user's line.
     """
-    seconds = _seconds(candidate)
-    candidate = _unfolded(candidate)
     line = read_line(candidate.line)
     if _NO_EVENT.search(line.text) or _is_source(candidate, line.text):
         return None
@@ -191,24 +194,12 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         named=tuple(_named(kind, record)),
         survived=survived and role in ("root", "consequence") and line.level not in ("I", "W"),
         is_weak=kind is not None and kind.is_weak,
-        seconds=seconds,
+        seconds=seconds_of(candidate),
         record=record,
     )
 
 
-def _unfolded(candidate: Candidate) -> Candidate:
-    """Return the exception after the last traceback in a line of JSON, with the lines around it."""
-    lines = read_line(candidate.line).text.split("\n")
-    starts = [place for place, line in enumerate(lines) if TRACEBACK in line] if lines[1:] else []
-    for place in range(starts[-1] + 1 if starts else len(lines), len(lines)):
-        if lines[place].strip() and not lines[place][0].isspace():
-            data = [line.encode("utf-8", "replace") for line in lines]
-            before, after = tuple(data[:place]), tuple(data[place + 1 :])
-            return candidate._replace(line=data[place], before=before, after=after)
-    return candidate
-
-
-def _seconds(candidate: Candidate) -> int | None:
+def seconds_of(candidate: Candidate) -> int | None:
     """Return the time of a line; None if it has none."""
     place = time_place(candidate.line.decode("latin-1"))
     return seconds_at(candidate.line, place) if place >= 0 else None

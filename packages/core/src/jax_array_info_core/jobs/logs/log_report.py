@@ -23,7 +23,8 @@ from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.lines import YEAR
 from ...xla.logs.scanner import Candidate, Progress, Scanner
 from ..logs import LOG_SUFFIXES
-from .events import NOT_INTERPRETED, WORDS, Found, found_in, numbers_agree
+from .chains import chained, link_of, unfolded
+from .events import NOT_INTERPRETED, WORDS, Found, found_in, numbers_agree, seconds_of
 from .ranks import OneRank, clock, rank_logs, root_of, shape_of
 
 ABOUT_SHARDINGS = re.compile(
@@ -52,6 +53,9 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
     place: int | None = None
     for failure in found:
         event = failure.event
+        if failure.link and place is not None and (both := chained(kept[place], failure)):
+            kept[place] = last = both
+            continue
         if last is not None and (event.line == last.event.line or f"\n{failure.record}" in last.record):
             if place is not None:  # the table follows a further line of the record
                 kept[place] = kept[place]._replace(refusal=_with_table(kept[place], failure))
@@ -446,10 +450,14 @@ def _ranks_of(
     launcher: dict[str | None, Progress] = {None: scanner.ranks.get(None, Progress())}
     ranks = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
     failures: dict[str | None, list[Found]] = {name: [] for name in ranks}
-    for candidate in candidates:
+    links: dict[str | None, str] = {}
+    for whole, candidate in ((line, part) for line in candidates for part in unfolded(line)):
         name = candidate.rank if has_ranks else rank
-        if name in ranks and (failure := found_in(candidate, ranks[name], name, lines)):
-            failures[name].append(failure._replace(refusal=refusals.get(candidate.number)))
+        if link := link_of(candidate.line):
+            links[name] = link
+        elif name in ranks and (failure := found_in(candidate, ranks[name], name, lines)):
+            refusal, link = refusals.get(candidate.number), links.pop(name, "")
+            failures[name].append(failure._replace(refusal=refusal, link=link, seconds=seconds_of(whole)))
     return [OneRank(name, failures_of(failures[name]), progress) for name, progress in ranks.items()]
 
 

@@ -161,6 +161,13 @@ PROGRAM_KINDS = (
         "explain_errors prints the edit.",
     ),
     Kind(
+        "closed-over array",
+        "root",
+        (r"Closing over jax\.Array that spans non-addressable \(non process local\) devices",),
+        "A jitted function closes over an array that has parts in other processes.",
+        "Pass it to the function as an argument.",
+    ),
+    Kind(
         "non-addressable array",
         "root",
         (r"spans non-addressable \(non process local\) devices",),
