@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_cli.advice import child
 from jax_array_info_cli.advice.child import Failed, Task, Tries, Values
 from jax_array_info_cli.advice.engine import SourceEngine
-from jax_array_info_cli.advice.instrument import Source
 from jax_array_info_cli.user_code import parse_function
 from jax_array_info_cli.user_code.compiling import Request, report_on
 from jax_array_info_core import program_report
@@ -32,7 +31,7 @@ class EngineHere(SourceEngine):
 
     def _start(self, deadline):
         values = Values()
-        source = Source(child._is_hidden, {}, values)
+        source = child.source_of(Task(self._here, {}, searches=True), values)
 
         def keep(function, *arguments, **options):
             report = program_report(function, *arguments, **options)
@@ -54,9 +53,11 @@ class EngineHere(SourceEngine):
         return answer
 
     def _reported(self, change, deadline):
-        with hooked():
+        task = Task(self._request, {}, change=change)
+        source = child.source_of(task, Values())
+        with hooked(source):
             try:
-                return child._reported(Task(self._request, change=change))
+                return child.reported(task, source)
             except Exception as error:
                 raise TryFailedError(str(error)) from error
 
@@ -75,15 +76,20 @@ def hooked(*finders):
                 del sys.modules[name]
 
 
-def advice_on(path, function, mesh, most=24, budget=600.0, topology=None):
-    """Return the advice on a function of a file, with the arguments of the function ``…_args``."""
+def engine_on(path, function, mesh, topology=None):
+    """Return an engine for a function of a file, with the arguments of the function ``…_args``."""
     request = Request(
         function=parse_function(f"{path}:{function}"),
         mesh=mesh,
         args_from=parse_function(f"{path}:{function}_args"),
         options={"topology": topology, "dcn": None, "ignore_codes": ()},
     )
-    return advised(EngineHere(request, 8), budget, most=most)
+    return EngineHere(request, 8)
+
+
+def advice_on(path, function, mesh, most=24, budget=600.0, topology=None):
+    """Return the advice on a function of a file."""
+    return advised(engine_on(path, function, mesh, topology), budget, most=most)
 
 
 def module_of(path, text=None):
@@ -104,7 +110,7 @@ def edited_text(path, remedy):
     column = remedy.place.column
     assert rest[column:].startswith(remedy.expression)
     new = rest[:column] + remedy.code + rest[column + len(remedy.expression) :]
-    return "\n".join(filter(None, [before, new]))
+    return "\n".join(filter(None, [remedy.imports, before, new]))
 
 
 def mesh_of(sizes):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.advised import advice_on, assert_true, random_program
+from jax_array_info_core.programs.advice.candidates import Edit
+from tests.cli.advised import advice_on, assert_true, called, engine_on, figures, random_program
 
 IS_LONG = "JAI_FUZZ" in os.environ
 only_long = pytest.mark.skipif(
@@ -246,6 +247,36 @@ def test_a_reason_is_given_where_each_change_fails(tmp_path):
     report = advice_on_code(tmp_path, PINNED, most=2)
     assert (report.tried, report.failed, report.answer) == (0, 2, "no change was measured")
     assert report.caveats[0].startswith("Each of 2 changes failed, the last with ")
+
+
+WITHOUT_JAX = """
+from jax.numpy import tanh
+
+
+def step(w, x):
+    return tanh(x @ w) @ w.T
+
+
+def step_args(mesh):
+    import jax
+    from jax.sharding import NamedSharding, PartitionSpec as P
+
+    structs = [(256, 512), P("model")], [(512, 256), P("data")]
+    return tuple(jax.ShapeDtypeStruct(one, "float32", sharding=NamedSharding(mesh, spec)) for one, spec in structs)
+"""
+
+
+def test_a_file_without_the_names_gets_an_import(tmp_path):
+    """Each constraint does in the file what its proof says."""
+    path = tmp_path / "step.py"
+    path.write_text(WITHOUT_JAX, encoding="utf-8")
+    engine = engine_on(path, "step", SIZES)
+    values = engine.base(0.0).values
+    assert len(values) == 4
+    for value in values:
+        remedy = engine.proved(Edit("constraint", ((), ("data",)), site=value.site), 0.0)
+        assert remedy.imports == "import jax"
+        assert figures(*called(path, "step", SIZES, remedy)) == remedy.after != remedy.before
 
 
 def test_values_inside_of_shard_map_are_said_not_to_change(tmp_path):

@@ -30,6 +30,11 @@ FILES = {
     "pack/part.py": "def g(x, w):\n    return x @ w\n",
     "pack/step.py": STEP.replace("jax, helper", "jax\n    from . import part as helper"),
 }
+FILES["sibling/odd.py"] = (
+    "import types\ndef step(x, w):\n    return (x @ w).sum(1)\n"
+    "f = types.FunctionType(step.__code__, {'__builtins__': __builtins__}, 'f')\n"
+    f"def deep(y):\n    return y{' + 1' * 1500}\n"
+)
 OPTIONS = ("--mesh", "x=2,y=2", "--arg", "f32[256,256]@-,y", "--arg", "f32[256,256]@-,x")
 
 
@@ -56,6 +61,7 @@ def scripted(folder, *arguments):
         (["why", "sibling/step.py:f", *OPTIONS], "step.py:"),
         (["advise", "sibling/step.py:f", *OPTIONS, "--budget", "5s"], "tried"),
         (["advise", "pack.step:f", *OPTIONS, "--budget", "5s"], "tried"),
+        (["advise", "sibling/odd.py:f", *OPTIONS, "--budget", "5s"], "Expressions of odd.py are not changed"),
         (["run", "--devices", "1", "sibling/step.py"], "done"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],

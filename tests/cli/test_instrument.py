@@ -10,8 +10,7 @@ from importlib.util import decode_source
 
 import pytest
 
-from jax_array_info_cli.advice.instrument import CALL, Source, _Replacing
-from jax_array_info_core.programs.advice.candidates import Site
+from jax_array_info_cli.advice.instrument import Source, SourceEdit, edited
 from tests.cli.constructs import CONSTRUCTS
 
 pytestmark = pytest.mark.newest
@@ -35,7 +34,7 @@ def ran(path, run):
         found = type(error).__name__, str(error), lines
     finally:
         del sys.modules[module.__name__]
-    names = {*vars(module)} - {CALL}
+    names = {*vars(module)}
     return repr(found), source, names
 
 
@@ -45,7 +44,7 @@ def run_plain(code, path, namespace):
 
 def expressions_of(code, path):
     """Return the expressions that are wrapped in a file, and run it."""
-    source = Source(lambda file: False, {}, lambda expression, value: value)
+    source = Source(lambda file: False, lambda expression, value: value)
     source.run(code, path, {"__name__": "constructs_of_test"})
     return source._expressions
 
@@ -60,7 +59,7 @@ def test_a_file_does_the_same_with_calls_around_its_expressions(name, tmp_path):
         seen.append(expression)
         return value
 
-    source = Source(lambda file: False, {}, value)
+    source = Source(lambda file: False, value)
     assert ran(path, source.run) == ran(path, run_plain)
     assert seen
 
@@ -77,62 +76,87 @@ def test_the_text_of_an_expression_is_where_its_line_and_column_say(name, tmp_pa
     assert len({one.site for one in found}) == len(found)
 
 
-def instructions(code):
-    """Return a code object without its lines."""
-    constants = [
-        instructions(one) if isinstance(one, types.CodeType) else repr(one) for one in code.co_consts
-    ]
-    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
-    return code.co_name, code.co_qualname, code.co_flags, code.co_code, names, constants
+class Wrapping(ast.NodeTransformer):
+    """Puts a call around the node at a place."""
+
+    def __init__(self, site):
+        self.site = site
+
+    def visit(self, node):
+        place = [
+            getattr(node, name, None) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")
+        ]
+        node = super().visit(node)
+        if [*self.site[1:]] != place or not isinstance(node, ast.expr):
+            return node
+        self.site = ("",)  # nodes inside of it can have its place
+        return ast.copy_location(
+            ast.Call(ast.copy_location(ast.Name("edit", ast.Load()), node), [node], []), node
+        )
+
+
+def nodes(tree):
+    """Return the nodes of a tree with their lines."""
+    return ast.dump(tree), [getattr(node, "lineno", None) for node in ast.walk(tree)]
 
 
 @each
-def test_a_replaced_expression_is_as_in_a_file_that_is_edited(name, tmp_path):
-    path = str(tmp_path / "file.py")
-    code = CONSTRUCTS[name]
-    text = decode_source(code)
-    lines = text.split("\n")
+def test_an_edit_changes_its_expression_alone(name, tmp_path):
+    """The lines of all others stay."""
+    path, code = str(tmp_path / "file.py"), CONSTRUCTS[name]
     for one in expressions_of(code, path)[:40]:
-        new = f"__edit(-1, {one.text}, key={{'a': [2]}})"
-        start = sum(len(line) + 1 for line in lines[: one.site.line - 1]) + one.column
-        edited = text[:start] + new + text[start + len(one.text) :]
-        tree = _Replacing(path, {one.site: new}).visit(ast.parse(code, path))
-        assert instructions(compile(tree, path, "exec", dont_inherit=True)) == instructions(
-            compile(edited, path, "exec", dont_inherit=True)
-        )
+        text = edited(code, SourceEdit(one.site, f"edit({one.text})", ""))
+        assert nodes(ast.parse(text)) == nodes(Wrapping(one.site).visit(ast.parse(code, path)))
 
 
 def test_a_file_runs_plain_where_an_expression_is_too_deep():
     """The value of each expression is not asked for then, and the file does the same."""
     seen, namespace = [], {}
-    code = "def run():\n    return " + "+".join(["1"] * 900) + " + f()\ndef f():\n    return -1"
-    source = Source(lambda file: False, {}, lambda expression, value: seen.append(value) or value)
+    code = "def run():\n    return " + "+".join(["1"] * 1500) + " + f()\ndef f():\n    return -1"
+    source = Source(lambda file: False, lambda expression, value: seen.append(value) or value)
     source.run(code.encode(), "deep.py", namespace)
-    assert namespace["run"]() == 899
-    assert not seen
+    assert (namespace["run"](), seen, source.too_deep) == (1499, [], ["deep.py"])
 
 
 def test_a_file_of_an_installed_package_runs_plain(tmp_path):
     path, values = tmp_path / "file.py", []
-    source = Source(lambda file: file == str(path), {}, lambda expression, value: values.append(value))
+    source = Source(lambda file: file == str(path), lambda expression, value: values.append(value))
     namespace = {}
     source.run(b"def f(x):\n    return x + 1\n", str(path), namespace)
-    assert (namespace["f"](1), values, CALL in namespace) == (2, [], False)
+    assert (namespace["f"](1), values) == (2, [])
 
 
-def test_operands_are_not_those_that_change_something_when_evaluated_twice():
-    one = expressions_of(b"def run(x):\n    return x[(i := 1)] + x.y + z[0]\n", "operands.py")[-1]
-    assert {*one.operands} == {"x", "z", "i", "x.y", "z[0]"}
+def test_a_function_with_other_globals_than_those_of_its_file_does_the_same():
+    """The calls around its expressions are found in any module, and leave no name in its own."""
+    seen, namespace = [], {}
+    code = b"import types\ndef one(x):\n    return x + 1\nf = types.FunctionType(one.__code__, {})\n"
+    source = Source(lambda file: False, lambda expression, value: seen.append(value) or value)
+    source.run(code, "globals.py", namespace)
+    assert (namespace["f"](1), seen) == (2, [2])
+    assert namespace.keys() - {"__builtins__"} == {"types", "one", "f"}
 
 
-def test_the_place_of_a_replaced_expression_is_its_own():
+def test_the_place_of_an_edited_expression_is_its_own():
     """Of two equal expressions in a line, one is replaced."""
     code = b"def run():\n    return ['\xc3\xa9' * 2, 1 + 1, 1 + 1]\n"
     namespace = {}
     sites = [one.site for one in expressions_of(code, "two.py") if one.text == "1 + 1"]
     assert len(sites) == 2
-    Source(lambda file: False, {sites[1]: "1 + 5"}, lambda expression, value: value).run(
-        code, "two.py", namespace
-    )
+    edit = SourceEdit(sites[1], "math.floor(6)", "import math")
+    Source(lambda file: False, edit=edit).run(code, "two.py", namespace)
     assert namespace["run"]() == ["éé", 2, 6]
-    assert all(isinstance(one, Site) for one in sites)
+
+
+def test_an_edit_does_not_join_two_words():
+    edit = SourceEdit(expressions_of(b"def f(x):\n    return(x)+1\n", "f.py")[0].site, "g(x)", "")
+    assert edited(b"def f(x):\n    return(x)+1\n", edit) == "def f(x):\n    return g(x)\n"
+
+
+def test_a_file_that_was_another_before_is_named():
+    source = Source(lambda file: False)
+    for code, path in ((b"1", "a.py"), (b"2", "b.py"), (b"1", "a.py"), (b"3", "b.py")):
+        source.run(code, path, {})
+    assert source.changed == ["b.py"]
+    again = Source(lambda file: False, digests=source.digests)
+    again.run(b"2", "a.py", {})
+    assert again.changed == ["a.py"]

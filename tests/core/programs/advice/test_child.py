@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core.programs.advice.child import Child, EndedError, cpu_environment
+from jax_array_info_core.programs.advice.child import Child, EndedError
 from jax_array_info_core.programs.advice.search import TimeOverError
 
 ANSWERS = """
@@ -126,13 +126,3 @@ def _parent_of(number: int) -> str:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
-
-
-def test_the_environment_keeps_flags_but_writes_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flags of XLA stay, but not the number of devices and the dumps."""
-    flags = "--xla_dump_to=/x --xla_cpu_enable_fast_math=true --xla_force_host_platform_device_count=2"
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    assert (
-        cpu_environment(4)["XLA_FLAGS"]
-        == "--xla_cpu_enable_fast_math=true --xla_force_host_platform_device_count=4"
-    )

@@ -18,6 +18,8 @@ class Change(NamedTuple):
     edit: Edit
     code: str = ""
     """What stands in the place of the expression."""
+    imports: str = ""
+    """Import that it needs; empty if the file has the names."""
     arguments: tuple[int, ...] = ()
     """Numbers of the program's arguments that change."""
     outputs: tuple[int, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import math
 import os
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from jax_array_info_core.arrays.origins.origins import Owner, UserLines
@@ -26,6 +27,7 @@ from jax_array_info_core.programs.advice.judging import sharding_key
 from jax_array_info_core.programs.advice.search import Base, figures_of
 from jax_array_info_core.programs.propagation.helper import NoAnswerError
 from jax_array_info_core.programs.propagation.propagation_report import propagated
+from jax_array_info_core.programs.raised.source import value_of
 from jax_array_info_core.reports import ProgramReport
 
 from ..output import Refusal
@@ -41,15 +43,19 @@ from .changes import (
     mesh_of_leaves,
     partition_spec,
 )
-from .instrument import Expression, Source
+from .instrument import Expression, Source, SourceEdit
 
 
 class Task(NamedTuple):
     """What a process is started for."""
 
     request: Request
+    digests: Mapping[str, bytes]
+    """Digests of the files that other processes have read, by path."""
     searches: bool = False
     """Whether it tries changes, each as it is asked to; else it returns the report of the program."""
+    has_calls: bool = True
+    """Whether it runs the files with calls around expressions, and tries constraints on these."""
     change: Change | None = None
     """The change that is in the program that is reported."""
 
@@ -59,8 +65,10 @@ class Failed:
     """Why there is no answer."""
 
     kind: str
-    """``refused``, ``not compiled``, ``failed`` or ``twin``."""
+    """``refused``, ``not compiled``, ``changed``, ``failed`` or ``twin``."""
     message: str = ""
+    is_raised: bool = False
+    """Whether the code of the user or of JAX raised an exception."""
 
 
 class Program(NamedTuple):
@@ -73,6 +81,16 @@ class Program(NamedTuple):
     """Paths of the outputs."""
     donated: tuple[int, ...]
     """Numbers of the leaves that are donated."""
+    digests: Mapping[str, bytes] = MappingProxyType({})
+    """Digests of the files that were read, by path."""
+
+
+class Reported(NamedTuple):
+    """A report, and what it was read from."""
+
+    report: ProgramReport
+    digests: Mapping[str, bytes]
+    """Digests of the files that were read, by path."""
 
 
 def main() -> None:
@@ -81,18 +99,21 @@ def main() -> None:
     sys.dont_write_bytecode = True  # the user's modules
     messages = parent.messages()
     task: Task = next(messages)
-    answer: ProgramReport | Failed | None = None
+    values = Values()
+    source = source_of(task, values)
+    sys.meta_path.insert(0, source)
+    answer: Reported | Failed | None = None
     try:
         if task.searches:
-            _search(task, parent, messages)
+            _search(task, source, values, parent, messages)
         else:
-            answer = _reported(task)
+            answer = Reported(reported(task, source), source.digests)
     except Refusal as error:
-        answer = Failed("refused", error.format_message())
+        answer = Failed("refused", error.format_message(), error.__cause__ is not None)
     except NotCompiledError as error:
-        answer = Failed("not compiled", str(error))
+        answer = Failed("not compiled", str(error), is_raised=True)
     if answer is not None:
-        parent.answer(answer)
+        parent.answer(_changed(source) or answer)
         next(messages, None)
     os._exit(0)  # without the exit handlers and the threads of the user's file
 
@@ -103,35 +124,47 @@ _INSTALLED = "Expressions are not changed: the function is in an installed packa
 _NO_SHARD_MAP = "Values inside of shard_map are not changed: its specs shard them."
 
 
+_NO_CALLS = "Expressions are not changed: the file does not run with calls around them."
+_TOO_DEEP = "Expressions of {} are not changed: one is nested too deeply."
+
+
 def _is_hidden(file: str) -> bool:
     return UserLines().owner(file) is not Owner.USER
 
 
-def _reported(task: Task) -> ProgramReport:
+def source_of(task: Task, values: Values) -> Source:
+    """Return what runs the user's files for a task."""
+    change = task.change
+    edit = None
+    if change is not None and change.edit.site is not None:
+        edit = SourceEdit(change.edit.site, change.code, change.imports)
+    value = values if task.searches and task.has_calls else None
+    return Source(_is_hidden, value, edit, task.digests)
+
+
+def _changed(source: Source) -> Failed | None:
+    """Return that a file is not the one that another process has read; None if all are."""
+    names = [*map(os.path.basename, source.changed)]
+    return Failed("changed", f"{names[0]} changed while it was looked at: run again") if names else None
+
+
+def reported(task: Task, source: Source) -> ProgramReport:
     """Return the report on the program with a change."""
     from jax_array_info_core import program_report
 
     change = task.change
-    if change is None:
-        return report_on(task.request)
-    replaced = {change.edit.site: change.code} if change.edit.site is not None else {}
 
     def report_of(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
-        function, leaves = changed(change, function, arguments)
-        return program_report(function, *leaves, **options)
+        given: Sequence[Any] = arguments
+        if change is not None:
+            function, given = changed(change, function, arguments)
+        return program_report(function, *given, **options)
 
-    if not replaced:
-        return report_on(task.request, report_of)
-    source = Source(_is_hidden, replaced, lambda expression, value: value)
-    sys.meta_path.insert(0, source)
     return report_on(task.request, report_of, source.run)
 
 
-def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
+def _search(task: Task, source: Source, values: Values, parent: Parent, messages: Iterator[Any]) -> None:
     """Send what is found in a program, then the figures of each change that is asked for."""
-    values = Values()
-    source = Source(_is_hidden, {}, values)
-    sys.meta_path.insert(0, source)
 
     def serve(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
         from jax_array_info_core import program_report
@@ -143,8 +176,10 @@ def _search(task: Task, parent: Parent, messages: Iterator[Any]) -> None:
                 " function that is lowered"
             )
         report = program_report(function, *arguments, **options)
-        tries = Tries(function, arguments, values, report)
-        parent.answer(tries.program())
+        caveats = [_TOO_DEEP.format(os.path.basename(file)) for file in source.too_deep]
+        tries = Tries(function, arguments, values, report, caveats if task.has_calls else [_NO_CALLS])
+        program = tries.program()._replace(digests=source.digests)
+        parent.answer(_changed(source) or program)
         for what, change in messages:
             try:
                 parent.answer(tries.code(change) if what == "code" else tries.figures(change))
@@ -190,8 +225,11 @@ class Values:
         if self.site is None:
             if expression.site not in self.by_site:
                 frame = sys._getframe(2)
-                site_value = SiteValue(site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value))
-                with contextlib.suppress(Exception):  # whatever the objects of the scope raise
+                # A function with globals of its own does not have the names of its file.
+                if frame.f_globals.get("__file__") == expression.site.file:
+                    site_value = SiteValue(
+                        site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value)
+                    )
                     self.by_site[expression.site] = expression, _scope(expression, frame, value), site_value
         elif expression.site == self.site:
             self.uses += 1
@@ -215,20 +253,33 @@ def _nbytes(value: Any) -> int:
 
 
 def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
-    """Return what a constraint on an expression is written with, where it stands."""
+    """Return what a constraint on an expression is written with, without running code of the user."""
     import jax
 
     names = {**frame.f_globals, **frame.f_locals}
     kinds = (ModuleType, type, FunctionType)
-    kept = {name: value for name, value in names.items() if isinstance(value, kinds) or is_mesh(value)}
-    operand = None
-    for text in expression.operands:
-        with contextlib.suppress(Exception):
-            part = eval(text, frame.f_globals, frame.f_locals)  # noqa: S307
-            if is_tracer(part) and not jax.typeof(part).sharding.mesh.empty:
-                operand = text
-                break
-    return Scope(kept, operand, is_explicit_mesh(jax.typeof(value).sharding.mesh))
+    kept = {name: one for name, one in names.items() if issubclass(type(one), kinds) or is_mesh(one)}
+    if "jax" in names:
+        kept.setdefault("jax", None)
+    operands = (text for text, node in _parts(expression.text) if _has_mesh(value_of(node, names)))
+    return Scope(kept, next(operands, None), is_explicit_mesh(jax.typeof(value).sharding.mesh))
+
+
+def _has_mesh(value: Any) -> bool:
+    import jax
+
+    return is_tracer(value) and not jax.typeof(value).sharding.mesh.empty
+
+
+def _parts(text: str) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names, items and attributes in an expression with their source text, the names first."""
+    code = f"({text}\n)"
+    with contextlib.suppress(SyntaxError):  # the source has another encoding
+        tree = ast.parse(code, mode="eval")
+        for kinds in (ast.Name, (ast.Subscript, ast.Attribute)):
+            for node in ast.walk(tree):
+                if isinstance(node, kinds):
+                    yield ast.get_source_segment(code, node) or "", node
 
 
 class Tries:
@@ -239,10 +290,16 @@ class Tries:
         arguments: Its arguments.
         values: The values of its expressions.
         report: The report on it.
+        caveats: What cannot be changed.
     """
 
     def __init__(
-        self, function: Callable[..., Any], arguments: Sequence[Any], values: Values, report: ProgramReport
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        values: Values,
+        report: ProgramReport,
+        caveats: Sequence[str] = (),
     ) -> None:
         import jax
 
@@ -250,6 +307,7 @@ class Tries:
         self._arguments = arguments
         self._values = values
         self._report = report
+        self._known = caveats
         leaves = jax.tree.leaves(arguments)
         places = argument_places(leaves, len(report.arguments))
         shapes = [tuple(getattr(leaves[place], "shape", ())) for place in places]
@@ -299,6 +357,7 @@ class Tries:
 
     def _caveats(self) -> Iterator[str]:
         """Yield what cannot be changed."""
+        yield from self._known
         if not self._has_places:
             yield _NO_PLACES
         elif not self._has_outputs:
@@ -357,12 +416,12 @@ class Tries:
         self._keys.add(key)
         return figures_of(program_report(lowered.compile(compiler_options=FAST)))
 
-    def code(self, change: Change) -> tuple[str, str, str, int]:
-        """Return an expression, what to write in its place, the function around it, and its column."""
+    def code(self, change: Change) -> tuple[str, str, str, str, int]:
+        """Return an expression, what to write in its place with which import, its function and its column."""
         assert change.edit.site is not None
         assert self._report.mesh is not None
         expression, scope, _ = self._values.by_site[change.edit.site]
-        code = constraint_code(
+        code, imports = constraint_code(
             expression.text,
             change.edit.spec,
             scope.names,
@@ -370,7 +429,7 @@ class Tries:
             is_explicit=scope.is_explicit,
             mesh=self._report.mesh,
         )
-        return expression.text, code, expression.function, expression.column
+        return expression.text, code, imports, expression.function, expression.column
 
 
 def _lowered(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyPlace
 from jax_array_info_core.geometry.layouts.spec import Spec
 from jax_array_info_core.programs.advice.candidates import Edit
-from jax_array_info_core.programs.advice.child import Child, EndedError, cpu_environment
+from jax_array_info_core.programs.advice.child import Child, EndedError
 from jax_array_info_core.programs.advice.code import spec_code
 from jax_array_info_core.programs.advice.search import (
     Base,
@@ -23,6 +24,7 @@ from jax_array_info_core.programs.advice.search import (
 from jax_array_info_core.reports import ProgramReport
 
 from ..output import Refusal
+from ..simulated_devices import simulated_device_environment
 from ..user_code import FunctionName
 from ..user_code.compiling import NotCompiledError, Request
 from .changes import Change
@@ -31,6 +33,10 @@ from .child import Failed, Program, Task
 _MODULE = "jax_array_info_cli.advice.child"
 _MOST_ENDS = 3
 """Number of processes that can end while they try a change."""
+
+
+class ChangedError(Exception):
+    """A file that is another than the one that was read before. The message is one line."""
 
 
 class SourceEngine:
@@ -45,11 +51,15 @@ class SourceEngine:
         self._request = request
         # On CPU, a change is tried in about half of the time.
         self._here = replace(request, options={**request.options, "topology": None, "dcn": None})
-        self._environment = {**cpu_environment(device_count), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        flags = simulated_device_environment(os.environ, device_count)["XLA_FLAGS"].split()
+        kept = [flag for flag in flags if not flag.startswith("--xla_dump")]  # of many programs
+        self._environment = {"XLA_FLAGS": " ".join(kept), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._child: Child | None = None
         self._program: Program | None = None
         self._base: ProgramReport | None = None
         self._ends = 0
+        self._digests: dict[str, bytes] = {}
+        self._has_calls = True
 
     @property
     def _name(self) -> FunctionName:
@@ -82,9 +92,15 @@ class SourceEngine:
     def _start(self, deadline: float) -> Program:
         """Start the process that tries changes, and return what it finds."""
         self._child = Child.start(_MODULE, self._environment, prints=True)
-        program = self._child.ask(Task(self._here, searches=True), deadline)
+        task = Task(self._here, self._digests, searches=True, has_calls=self._has_calls)
+        program = self._child.ask(task, deadline)
+        if isinstance(program, Failed) and program.is_raised and self._has_calls:
+            self.close()
+            self._has_calls = False  # what jai-cli program loads is loaded
+            return self._start(deadline)
         _require(program)
         self._program = program
+        self._digests.update(program.digests)
         return self._program
 
     def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
@@ -112,13 +128,14 @@ class SourceEngine:
             raise (TwinError if answer.kind == "twin" else TryFailedError)(answer.message)
         return answer
 
-    def _change(self, edit: Edit, code: str = "") -> Change:
+    def _change(self, edit: Edit, code: str = "", imports: str = "") -> Change:
         """Return a change as a process applies it: with the numbers of leaves."""
         program = self._program
         assert program is not None
         return Change(
             edit,
             code,
+            imports,
             tuple(program.arguments.index(path) for path in edit.arguments),
             tuple(program.outputs.index(path) for path in edit.outputs),
             program.donated,
@@ -129,15 +146,16 @@ class SourceEngine:
     def proved(self, edit: Edit, deadline: float) -> Remedy:
         """Return a change as it is written, with the figures of both programs, compiled with all options."""
         assert self._base is not None
-        (expression, code), function, column = self._text(edit), "", 0
+        (expression, code), imports, function, column = self._text(edit), "", "", 0
         if edit.site is not None:
-            expression, code, function, column = self._asked("code", edit, deadline)
-        report = self._reported(self._change(edit, code), deadline)
+            expression, code, imports, function, column = self._asked("code", edit, deadline)
+        report = self._reported(self._change(edit, code, imports), deadline)
         return Remedy(
             kind=edit.kind,
             place=_place(edit, function, column),
             expression=expression,
             code=code,
+            imports=imports,
             before=figures_of(self._base),
             after=figures_of(report),
             because=because_of(self._base, edit),
@@ -156,20 +174,23 @@ class SourceEngine:
         """Return the report on the program with a change, in a process that ends with it."""
         child = Child.start(_MODULE, self._environment)
         try:
-            answer = child.ask(Task(self._request, change=change), deadline)
+            answer = child.ask(Task(self._request, self._digests, change=change), deadline)
         finally:
             child.close()
-        if isinstance(answer, Failed) and change is not None:
+        if isinstance(answer, Failed) and change is not None and answer.kind != "changed":
             raise TryFailedError(answer.message)
         _require(answer)
-        report: ProgramReport = answer
+        report: ProgramReport
+        report, digests = answer
+        self._digests.update(digests)
         return report
 
 
 def _require(answer: Any) -> None:
     """End the command if a process has no answer."""
     if isinstance(answer, Failed):
-        raise (Refusal if answer.kind == "refused" else NotCompiledError)(answer.message)
+        kinds = {"refused": Refusal, "changed": ChangedError}
+        raise kinds.get(answer.kind, NotCompiledError)(answer.message)
 
 
 def _place(edit: Edit, function: str, column: int) -> RemedyPlace:

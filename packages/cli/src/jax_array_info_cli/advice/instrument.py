@@ -1,14 +1,15 @@
-"""The user's source with each expression wrapped in a call, or with one expression replaced."""
+"""The user's source with each expression wrapped in a call, or with one expression edited."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
+import builtins
+import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import decode_source
-from types import ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from jax_array_info_core.programs.advice.candidates import Site
@@ -17,8 +18,6 @@ CALL = "__jai_value__"
 """Name of the function that is called with each value. It ends so that no class mangles it."""
 _WRAPPED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)
 _TRANSPOSED = ("T", "mT")
-_CHANGING = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
-"""Expressions that cannot be evaluated twice."""
 
 
 class Expression(NamedTuple):
@@ -31,40 +30,74 @@ class Expression(NamedTuple):
     """Column at which it begins, in characters."""
     function: str
     """Name of the function around it."""
-    operands: tuple[str, ...]
-    """Names in it, and parts of it that can be evaluated twice: ``x``, ``p["w"]``."""
+
+
+class SourceEdit(NamedTuple):
+    """An edit of the user's source."""
+
+    site: Site
+    """The expression."""
+    code: str
+    """What stands in its place."""
+    imports: str
+    """Import at the top of the file; empty if it needs none."""
 
 
 class Source:
-    """The user's files, as they are run in this process: with a call around each expression.
+    """The user's files, as they are run in this process: plain, with calls around expressions, or edited.
 
     Args:
         is_hidden: Whether a file is that of an installed package, which stays as it is.
-        replaced: Texts that stand in the place of expressions. With any, no expression is wrapped.
-        value: The function that is called with each expression and its value, and returns its value.
+        value: The function that is called with each expression and its value, and returns its value; None
+            for no calls.
+        edit: An edit; None for none.
+        digests: Digests of files that were read before, by path.
     """
 
     def __init__(
         self,
         is_hidden: Callable[[str], bool],
-        replaced: Mapping[Site, str],
-        value: Callable[[Expression, Any], Any],
+        value: Callable[[Expression, Any], Any] | None = None,
+        edit: SourceEdit | None = None,
+        digests: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._is_hidden = is_hidden
-        self._replaced = replaced
         self._value = value
+        self._edit = edit
         self._expressions: list[Expression] = []
+        self.digests = dict(digests)
+        self.changed: list[str] = []
+        """Paths of the files that had another digest before."""
+        self.too_deep: list[str] = []
+        """Paths of the files that run plain, because an expression is nested too deeply."""
 
     def run(self, code: bytes, path: str, namespace: dict[str, Any]) -> None:
         """Run the code of a file as a module."""
-        tree = ast.parse(code, path)
-        if self._replaced:
-            tree = _Replacing(path, self._replaced).visit(tree)
-        elif not self._is_hidden(path):
-            with contextlib.suppress(RecursionError):  # it runs as it is from there on
-                tree = _Wrapping(path, code, self._expressions).visit(tree)
-            namespace[CALL] = lambda number, value: self._value(self._expressions[number], value)
-        exec(compile(tree, path, "exec", dont_inherit=True), namespace)
+        digest = hashlib.sha256(code).digest()
+        if self.digests.setdefault(path, digest) != digest:
+            self.changed.append(path)
+        text: bytes | str = code
+        if self._edit is not None and self._edit.site.file == path:
+            exec(self._edit.imports, namespace)
+            text = edited(code, self._edit)
+        compiled = None
+        if self._value is not None and not self._is_hidden(path):
+            compiled = self._with_calls(code, path)
+        exec(compiled or compile(text, path, "exec", dont_inherit=True), namespace)
+
+    def _with_calls(self, code: bytes, path: str) -> CodeType | None:
+        """Return the code of a file with calls around its expressions; None if these are too deep."""
+        vars(builtins)[CALL] = self._called  # a function can have other globals than those of its file
+        try:
+            tree = _Wrapping(path, code, self._expressions).visit(ast.parse(code, path))
+            return compile(tree, path, "exec", dont_inherit=True)
+        except RecursionError:
+            self.too_deep.append(path)
+            return None
+
+    def _called(self, number: int, value: Any) -> Any:
+        assert self._value is not None
+        return self._value(self._expressions[number], value)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -95,11 +128,16 @@ class _Loader(SourceFileLoader):
         self._source.run(self.get_data(self.path), self.path, module.__dict__)
 
 
-class _Inside(ast.NodeTransformer):
-    """Visits the expressions in the bodies of functions, without decorators, defaults and annotations."""
+class _Wrapping(ast.NodeTransformer):
+    """Wraps expressions in a call with their number, and adds them to a list.
 
-    def __init__(self, path: str) -> None:
+    They are those in the bodies of functions, without decorators, defaults and annotations.
+    """
+
+    def __init__(self, path: str, code: bytes, expressions: list[Expression]) -> None:
         self._path = path
+        self._lines = decode_source(code).split("\n")
+        self._expressions = expressions
         self._functions: list[str] = []
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
@@ -144,31 +182,13 @@ class _Inside(ast.NodeTransformer):
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-        new = self.placed(Site(self._path, *place), visited)
-        for part in ast.walk(new) if new is not visited else ():
-            if not hasattr(part, "lineno") and isinstance(part, ast.expr | ast.keyword):
-                ast.copy_location(part, node)
-        return new
-
-    def placed(self, site: Site, visited: ast.expr) -> ast.expr:
-        """Return what stands in the place of an expression."""
-        raise NotImplementedError
-
-
-class _Wrapping(_Inside):
-    """Wraps expressions in a call with their number, and adds them to a list."""
-
-    def __init__(self, path: str, code: bytes, expressions: list[Expression]) -> None:
-        super().__init__(path)
-        self._lines = decode_source(code).split("\n")
-        self._expressions = expressions
-
-    def placed(self, site: Site, visited: ast.expr) -> ast.expr:
-        text, column = self._text(site)
-        operands = tuple(_operands(text))
-        self._expressions.append(Expression(site, text, column, self._functions[-1], operands))
+        text, column = self._text(site := Site(self._path, *place))
+        self._expressions.append(Expression(site, text, column, self._functions[-1]))
         number = ast.Constant(len(self._expressions) - 1)
-        return ast.Call(ast.Name(CALL, ast.Load()), [number, visited], [])
+        call = ast.Call(ast.Name(CALL, ast.Load()), [number, visited], [])
+        for part in (call, call.func, number):
+            ast.copy_location(part, node)
+        return call
 
     def _text(self, site: Site) -> tuple[str, int]:
         """Return the source text of an expression, and its column in characters."""
@@ -180,33 +200,10 @@ class _Wrapping(_Inside):
         return b"\n".join(encoded).decode("utf-8", "replace"), len(before.decode("utf-8", "replace"))
 
 
-def _operands(text: str) -> list[str]:
-    """Return the names in an expression, and its subscripts and attributes that call nothing."""
-    code = f"({text}\n)"
-    try:
-        tree = ast.parse(code, mode="eval")
-    except SyntaxError:  # the source has another encoding
-        return []
-    plain = [
-        node
-        for node in ast.walk(tree.body)
-        if isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
-        and not any(isinstance(part, _CHANGING) for part in ast.walk(node))
-    ]
-    plain.sort(key=lambda node: not isinstance(node, ast.Name))
-    return [*dict.fromkeys(filter(None, (ast.get_source_segment(code, node) for node in plain)))]
-
-
-class _Replacing(_Inside):
-    """Puts texts in the place of expressions."""
-
-    def __init__(self, path: str, replaced: Mapping[Site, str]) -> None:
-        super().__init__(path)
-        self._replaced = replaced
-
-    def placed(self, site: Site, visited: ast.expr) -> ast.expr:
-        if site not in self._replaced:
-            return visited
-        # Its lines and columns are those of a file that is edited.
-        before = "(" + "\n" * (site.line - 1) + " " * (site.column - (site.line == 1))
-        return ast.parse(f"{before}{self._replaced[site]}\n)", mode="eval").body
+def edited(code: bytes, edit: SourceEdit) -> str:
+    """Return the text of a file with an edit."""
+    site, lines = edit.site, [line.encode() for line in decode_source(code).split("\n")]
+    before, after = lines[site.line - 1][: site.column], lines[site.end_line - 1][site.end_column :]
+    space = " " * before[-1:].isalnum()  # return(x) @ w
+    lines[site.line - 1 : site.end_line] = [before + f"{space}{edit.code}".encode() + after]
+    return b"\n".join(lines).decode()

@@ -90,7 +90,8 @@ def advise(
     1 MiB less memory, or 5 % fewer FLOPs; and that makes none of these worse by over 5 %.
 
     FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries, again if their
-    process ends, and once for each change that is proved. --topology adds one. Requires JAX 0.6 or later.
+    process ends or fails, and once for each change that is proved. --topology adds one. If FILE or a module
+    changes meanwhile, the command ends. Requires JAX 0.6 or later.
 
     Figures are those of simulated CPU devices. With --topology, changes are tried on these, and proved on the
     devices of the topology. The time of a step is not known.
@@ -103,7 +104,7 @@ def advise(
     from jax_array_info_core.layouts import parse_mesh
     from jax_array_info_core.programs.advice.search import advised
 
-    from ..advice.engine import SourceEngine
+    from ..advice.engine import ChangedError, SourceEngine
 
     require_jax()
     problems = Problems()
@@ -128,7 +129,8 @@ def advise(
             parse_topology(topology)
     engine = SourceEngine(request, math.prod(request.mesh.values()))
     try:
-        report = advised(engine, seconds)
+        with refused(ChangedError):
+            report = advised(engine, seconds)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), has_finding=True)

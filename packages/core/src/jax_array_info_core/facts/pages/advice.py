@@ -95,6 +95,8 @@ def _place(remedy: Remedy) -> Iterator[Block]:
             yield Verbatim(_indented(remedy.expression), is_whole=True)
             yield Sentence("in its place:")
         yield Verbatim(_indented(remedy.code), is_whole=True)
+        if remedy.imports:
+            yield Sentence(f"with {remedy.imports} at the top of the file", indent=2)
         return
     yield Verbatim(f"{place}: {remedy.expression} {BECOMES} {remedy.code}", is_whole=True)
     if len(place.paths) > 1:

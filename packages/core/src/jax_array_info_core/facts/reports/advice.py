@@ -85,6 +85,9 @@ class Remedy:
     code: str
     """What to write in its place; for arguments and outputs, their spec: ``P('data', None)``."""
 
+    imports: str = ""
+    """Import that it needs at the top of the file: ``import jax``; empty if the file has the names."""
+
     before: ProgramFigures
     """Figures of the program as it is."""
 

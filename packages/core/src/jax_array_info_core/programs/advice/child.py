@@ -29,9 +29,6 @@ _STDERR = 2
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """No SIGPIPE where the child has ended, for programs that end by it."""
 _CHUNK = 1 << 20
-_FLAG = "--xla_force_host_platform_device_count"
-_DROPPED_FLAGS = (_FLAG, "--xla_dump")
-"""Options of XLA that a child has otherwise, or that write files."""
 
 
 class EndedError(TryFailedError):
@@ -61,13 +58,12 @@ class Child:
         self._state = state
 
     @classmethod
-    def start(cls, module: str, environment: Mapping[str, str | None], *, prints: bool = False) -> Child:
+    def start(cls, module: str, environment: Mapping[str, str], *, prints: bool = False) -> Child:
         """Start a child, and return it, perhaps before its module is imported.
 
         Args:
             module: The name of the module.
-            environment: Variables of its environment that differ from those of this process; None removes
-                one.
+            environment: Variables of its environment that differ from those of this process.
             prints: Whether what it prints goes to standard error; else it is lost.
 
         Raises:
@@ -77,7 +73,7 @@ class Child:
         theirs.setblocking(True)  # whatever the program set as the default
         state = _State(threading.Event(), threading.Event(), threading.Event(), [])
         child = cls(ours, state)
-        _thread.start_new_thread(_run, (state, theirs, module, _changed(environment), prints))
+        _thread.start_new_thread(_run, (state, theirs, module, {**os.environ, **environment}, prints))
         state.is_started.wait()
         if isinstance(problem := state.started[0], Exception):
             child.close()
@@ -176,23 +172,6 @@ def _process(
         env=environment,
         start_new_session=True,
     )
-
-
-def _changed(environment: Mapping[str, str | None]) -> dict[str, str]:
-    changed = {**os.environ, **environment}
-    return {name: value for name, value in changed.items() if value is not None}
-
-
-def cpu_environment(device_count: int) -> dict[str, str | None]:
-    """Return the environment of a child that compiles for CPU devices, without a cache on disk."""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    kept = [flag for flag in flags if not flag.startswith(_DROPPED_FLAGS)]
-    return {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": None,  # which XLA_FLAGS gives
-        "JAX_ENABLE_COMPILATION_CACHE": "false",
-        "XLA_FLAGS": " ".join([*kept, f"{_FLAG}={device_count}"]),
-    }
 
 
 def _seconds_until(deadline: float) -> float:

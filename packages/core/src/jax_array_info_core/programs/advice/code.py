@@ -39,24 +39,30 @@ def constraint_code(
     *,
     mesh: MeshAxes,
     is_explicit: bool,
-) -> str:
-    """Return the code of an expression with its sharding.
+) -> tuple[str, str]:
+    """Return the code of an expression with its sharding, and the import that it needs, or an empty text.
 
     Args:
         expression: The text of the expression.
         spec: The sharding.
-        names: The variables of its scope.
+        names: The variables of its scope; ``jax`` is among them if it is one, whatever its value.
         operand: A name or an expression there whose value is an array, for its mesh; None if there is none.
         mesh: The axes of the program's mesh.
         is_explicit: Whether these are Explicit, for ``jax.sharding.reshard``.
 
     Raises:
-        LookupError: If no name is that of the mesh, and there is no operand to take it from.
+        LookupError: If no name is that of the mesh, and there is no operand to take it from; or if it needs
+            JAX, and ``jax`` is another name.
     """
     require_names(expression, spec, mesh)
     function = _written(names, _RESHARD if is_explicit else _CONSTRAINT)
-    on, code = _mesh(names, operand, mesh), spec_code(spec, _written(names, _SPEC))
-    return f"{function}({expression}, {_written(names, _SHARDING)}({on}, {code}))"
+    sharding, on = _written(names, _SHARDING), _mesh(names, operand, mesh)
+    code = f"{sharding}({on}, {spec_code(spec, _written(names, _SPEC))})"
+    has_jax = "jax" in names
+    needs_jax = any(part.startswith("jax.") for part in (function, sharding, on, _written(names, _SPEC)))
+    if needs_jax and has_jax and names["jax"] is not at_path("jax"):
+        raise LookupError("jax is another name there")
+    return f"{function}({expression}, {code})", "" if has_jax or not needs_jax else "import jax"
 
 
 def _written(names: Mapping[str, Any], path: str) -> str:

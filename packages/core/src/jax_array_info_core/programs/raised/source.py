@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType, WrapperDescriptorType
 from typing import Any
 
 from ...arrays.holders.links import frame_locals
@@ -133,25 +133,8 @@ class Place:
         return self.source.replaced(self.node if node is None else node, {})
 
     def value(self, node: ast.AST) -> Any:
-        """Return the value of an expression if it can be read without running code, else ``MISSING``.
-
-        Readable are variables, attributes of modules and of objects, fields of named tuples, and items of
-        lists, tuples and dicts at a constant.
-        """
-        match node:
-            case ast.Constant():
-                return node.value
-            case ast.Name():
-                return self.names.get(node.id, MISSING)
-            case ast.Attribute():
-                return _attribute(self.value(node.value), node.attr)
-            case ast.Subscript(slice=ast.Constant(value=int() | str() as key)):
-                held = self.value(node.value)
-                try:
-                    return held[key] if type(held) in (list, tuple, dict) else MISSING
-                except (LookupError, TypeError):
-                    return MISSING
-        return MISSING
+        """Return the value of an expression if it can be read without running code, else ``MISSING``."""
+        return value_of(node, self.names)
 
     def path_to(self, *paths: str) -> str:
         """Return the shortest name of this program for a part of JAX, such as ``P`` or ``jax.P``.
@@ -166,6 +149,32 @@ class Place:
         if name is None:
             raise LookupError(paths)
         return name
+
+
+def value_of(node: ast.AST, names: Mapping[str, Any]) -> Any:
+    """Return the value of an expression if it can be read without running code, else ``MISSING``.
+
+    Readable are variables, attributes of modules and of objects, fields of named tuples, and items of lists,
+    tuples and dicts at a constant.
+
+    Args:
+        node: The expression.
+        names: The variables of its scope.
+    """
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return names.get(node.id, MISSING)
+        case ast.Attribute():
+            return _attribute(value_of(node.value, names), node.attr)
+        case ast.Subscript(slice=ast.Constant(value=int() | str() as key)):
+            held = value_of(node.value, names)
+            try:
+                return held[key] if type(held) in (list, tuple, dict) else MISSING
+            except (LookupError, TypeError):
+                return MISSING
+    return MISSING
 
 
 def shortest_name(names: Mapping[str, Any], paths: Sequence[str]) -> str | None:
@@ -193,7 +202,11 @@ def at_path(path: str) -> Any:
 
 def _attribute(value: Any, name: str) -> Any:
     """Return an attribute of a module or an object, without running code; no method or property."""
-    member = MISSING if value is MISSING else inspect.getattr_static(value, name, MISSING)
+    if value is MISSING or _is_watched(type(value)):
+        return MISSING
+    member = inspect.getattr_static(value, name, MISSING)
+    if _is_watched(type(member)):
+        return MISSING
     if type(member).__name__ in _FIELDS:
         try:
             return member.__get__(value)
@@ -201,6 +214,13 @@ def _attribute(value: Any, name: str) -> Any:
             return MISSING
     is_plain = isinstance(value, ModuleType) or inspect.getattr_static(type(member), "__get__", None) is None
     return member if is_plain else MISSING
+
+
+def _is_watched(cls: type) -> bool:
+    """Return whether reading an attribute of an instance runs code of its class or metaclass."""
+    classes = (base for one in (cls, type(cls)) for base in type.__dict__["__mro__"].__get__(one))
+    members = (type.__dict__["__dict__"].__get__(base).get("__getattribute__") for base in classes)
+    return any(not isinstance(member, WrapperDescriptorType | None) for member in members)
 
 
 def source_of(file: str, variables: dict[str, Any]) -> Source | None:
