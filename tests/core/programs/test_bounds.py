@@ -218,3 +218,47 @@ def test_sides_of_a_conditional_exclude_each_other():
         f"one side of cond test_bounds.py:{step.__code__.co_firstlineno + 1}"
     }
     assert report.sent.bound_nbytes == max(one.bound_nbytes for one in sides.values())
+
+
+STEPS, SIZE = 500, 4.0
+CONDITIONS = {
+    "less, and more": (lambda i, x: (i < STEPS) & (x > 1e-6), STEPS),
+    "more, and less": (lambda i, x: (x > 1e-6) & (i < STEPS), STEPS),
+    "three parts": (lambda i, x: (x > 1e-6) & (x < 9) & (i <= STEPS), STEPS + 1),
+    "two bounds": (lambda i, x: (i < STEPS) & (i < 7) & (x > 1e-6), 7),
+    "not done": (lambda i, x: ~((i >= STEPS) | (x < 1e-6)), STEPS),
+    "a constant first": (lambda i, x: (x > 1e-6) & (i != STEPS), STEPS),
+    "either": (lambda i, x: (i < STEPS) | (x > 1e-6), None),
+    "no counter": (lambda i, x: (x > 1e-6) & (x < 9), None),
+    "counts away": (lambda i, x: (i > -STEPS) & (x > 1e-6), None),
+}
+
+
+@pytest.mark.once_per_version
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(("condition", "most"), CONDITIONS.values(), ids=CONDITIONS)
+def test_a_condition_that_bounds_the_iterations_is_told(condition, most):
+    def solve(x):
+        def body(state):
+            i, y, _ = state
+            return i + 1, y / 2, lax.pmax(jnp.max(y), "x")
+
+        return lax.while_loop(lambda s: condition(s[0], s[2]), body, (0, x, jnp.float32(SIZE)))[1]
+
+    report = report_of(solve)
+    (loop,) = report.sent.per_iteration
+    assert loop.at_most == most
+    words = sent_words(report.sent)
+    assert (f", at most {most} iterations)" in words) if most else ("at most" not in words)
+
+
+@pytest.mark.once_per_version
+@pytest.mark.needs_devices(8)
+def test_bytes_below_one_are_added_up_before_they_are_rounded():
+    def halve(x):
+        return lax.scan(lambda y, _: (jnp.where(jnp.all(y > 0), y / 2, y), None), x, None, length=20)[0]
+
+    report = program_report(jax.jit(halve), abstract(line("x"), P("x"), (64,)))
+    (row,) = report.collectives
+    assert (row.dtype, row.times, row.sent_nbytes, row.total_nbytes) == ("bool", 20, 2, 35)
+    assert row.each_words == "1.8 B"

@@ -317,3 +317,42 @@ def test_what_a_constraint_replicates_is_no_finding_although_it_is_used_in_parts
 def test_a_callback_repeats_nothing_in_a_check_that_may_never_fail():
     x = abstract(line("rows"), P("rows"), (64, 64))
     assert repeated(jax.jit(lambda x: jax.lax.cond(jnp.isnan(x).any(), told, lambda x: x, x)), x) == ()
+
+
+def test_a_row_of_equal_values_has_the_operations_of_all_of_them():
+    def qubits(state, gate):
+        for axis in range(4):
+            state = jnp.moveaxis(jnp.tensordot(gate, state, axes=[[1], [axis]]), 0, axis)
+        return state
+
+    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+    state = abstract(mesh, P("x"), (2, 2, 2, 2, 65536))
+    report = program_report(qubits, state, abstract(mesh, P(), (2, 2)), min_nbytes=0)
+    (finding,) = [each for each in report.findings if each.code == "JAI212"]
+    repeated = sum((row.repeated_flops or 0) * row.count for row in report.repeated)
+    assert repeated == sum(row.count for row in report.repeated) * 2 * 2**20 * 2 // 2
+    assert sum(leaf.count for leaf in finding.leaves) > 1
+    assert any(leaf.remedy == f"repeats {repeated:,} FLOPs" for leaf in finding.leaves)
+
+
+def test_a_gathered_decomposition_repeats_its_operations():
+    mesh = line("x")
+    report = program_report(jnp.linalg.cholesky, abstract(mesh, P("x"), (256, 256)), min_nbytes=0)
+    (one,) = [row for row in report.repeated if row.repeated_flops]
+    assert (one.op, one.repeated_flops) == ("cholesky", 256**3 // 3 - 256**3 // 3 // 8)
+    (totals,) = report.decompositions
+    assert (totals.operation, totals.exact, report.decomposition_flops) == (
+        "cholesky",
+        256**3 // 3,
+        256**3 // 3,
+    )
+
+
+@pytest.mark.newest
+def test_operations_of_which_xla_counts_ten_times_more_are_told_by_its_count():
+    x = abstract(line("x"), P("x"), (65536,))
+    report = program_report(jnp.cumsum, x)
+    assert report.xla_flops > 10**7, "a sum over a sharded axis is quadratic"
+    assert report.is_mostly_uncounted
+    for linear in (lambda x: 2 * x + 1, lambda x: x @ x, lambda x: jnp.outer(x, x)):
+        assert not program_report(linear, x).is_mostly_uncounted

@@ -1,8 +1,13 @@
 """Arrays that collectives move, and the bytes that a device sends."""
 
-import pytest
+from fractions import Fraction
 
-from jax_array_info_core.xla.hlo.collectives import movements, sent_nbytes
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_array_info_core.facts.reports.collectives import Collective
+from jax_array_info_core.xla.hlo.collectives import movements, sent_nbytes, sent_parts
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from tests.hlo_texts import entry_of
 
@@ -41,6 +46,27 @@ def rows(found):
 )
 def test_bytes_follow_the_formula_of_each_collective_rounded_up(kind, operand, result, size, sent):
     assert sent_nbytes(kind, operand, result, size) == sent
+
+
+@given(st.sampled_from(["all-gather", "all-reduce", "all-to-all", "reduce-scatter"]), st.data())
+def test_parts_of_bytes_are_exact_over_many_executions(kind, data):
+    """No execution is rounded: only their sum is, up to a whole byte."""
+    nbytes, size = data.draw(st.integers(0, 2**40)), data.draw(st.integers(2, 600))
+    times = data.draw(st.integers(1, 2**20))
+    sent, excess = sent_parts(kind, nbytes, nbytes, size)
+    exact = Fraction(nbytes * (2 if kind == "all-reduce" else 1) * (size - 1), size)
+    assert sent == sent_nbytes(kind, nbytes, nbytes, size) == -(-exact // 1)
+    row = Collective(
+        kind=kind,
+        axes=None,
+        group_size=size,
+        dtype="int8",
+        shape=(),
+        sent_nbytes=sent,
+        excess=excess,
+        times=times,
+    )
+    assert row.total_nbytes == -(-exact * times // 1)
 
 
 def test_a_combined_collective_has_one_movement_for_each_array():

@@ -91,7 +91,7 @@ def _rounded(number: float, whole: int, decimals: int) -> int:
     return -rounded if above < 0 else rounded
 
 
-def format_bytes(nbytes: int) -> str:
+def format_bytes(nbytes: float) -> str:
     """Return a number of bytes with one decimal, in the smallest binary unit that keeps it below 1024.
 
     Halves are rounded up. The unit is chosen after rounding: 1,048,575 bytes are ``1.0 MiB``, not
@@ -133,11 +133,11 @@ def shares_apart(nbytes: int, whole: int, limit: float) -> tuple[str, str]:
     return percent_words(nbytes, whole, decimals=2), percent_words(limit, decimals=2)
 
 
-def _in_units(nbytes: int, decimals: int) -> str:
+def _in_units(nbytes: float, decimals: int) -> str:
     """Return a number of bytes with some decimals, in the smallest unit that keeps it below 1024."""
     largest = 1024 ** (len(_BINARY_UNITS) - 1)
     if abs(nbytes) >= _READABLE * largest:
-        return f"{format_number(nbytes // largest)} {_BINARY_UNITS[-1]}"
+        return f"{format_number(int(nbytes // largest))} {_BINARY_UNITS[-1]}"
     size, *larger = _BINARY_UNITS
     whole = 1
     for unit in larger:

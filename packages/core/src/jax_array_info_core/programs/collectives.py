@@ -232,6 +232,7 @@ class _Describer:
             dtype=moved.shape.dtype,
             shape=moved.shape.dims,
             sent_nbytes=moved.sent_nbytes,
+            excess=moved.excess,
             depends_on_data=moved.depends_on_data,
             origin=self._origin(moved, users),
             path=self._path(moved),

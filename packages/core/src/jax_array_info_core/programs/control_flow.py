@@ -18,7 +18,7 @@ from ..facts.reports.program_values import (
 )
 from ..xla.hlo.dataflow import Dataflow
 from ..xla.hlo.flops import counted_flops
-from ..xla.hlo.loops import Enclosure, Executions, Within
+from ..xla.hlo.loops import Enclosure, Executions, Within, most_turns
 from ..xla.hlo.module import Instruction, Module, calls_of
 
 
@@ -56,10 +56,12 @@ class ControlFlows:
         sites = self._dataflow.sites[enclosure.computation]
         around = itertools.chain([instruction], (site.instruction for site in sites))
         nearest = self._lines.nearest(around)
+        is_loop = enclosure.branch is None
         return ControlFlow(
-            kind="while_loop" if enclosure.branch is None else "cond",
+            kind="while_loop" if is_loop else "cond",
             number=self._numbers[enclosure.computation, enclosure.name],
             side=enclosure.branch,
+            at_most=most_turns(self._dataflow, enclosure.computation, instruction) if is_loop else None,
             origin=None if nearest is None else self._lines.origin(nearest.frames),
         )
 
@@ -107,5 +109,9 @@ def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLi
         "known_dot_flops": dots.known,
         "dot_totals": dots,
         "fft_totals": flows.flops(flops.ffts, is_complete=True),
+        "decompositions": tuple(
+            replace(flows.flops(counts, is_complete=True), operation=name)
+            for name, counts in sorted(flops.decompositions.items())
+        ),
         "uncounted_flops": tuple(replace(row, count=count) for row, count in counts.items()),
     }

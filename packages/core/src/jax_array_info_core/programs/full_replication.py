@@ -19,6 +19,7 @@ from ..geometry.layouts.spec import MeshAxes, shard_dims
 from ..geometry.layouts.xla import spec_of_places
 from ..xla.hlo.collectives import Movement
 from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.flops import multiply_adds
 from ..xla.hlo.loops import Executions, executions
 from ..xla.hlo.messages import ArrayShape
 from ..xla.hlo.module import Module
@@ -207,13 +208,15 @@ class _Described:
             return None
         if value.is_sliced and any(source.movement.value in self.replicated for source in sources):
             return None
-        runs = self.dataflow.module.once(executions)[value.computation]
+        module = self.dataflow.module
+        runs = module.once(executions)[value.computation]
         if "callback" in value.instruction.custom_call_target and runs.is_in_branch:
             return None  # as of a check that fails: it may never run
         times = runs.times
         flops = None
         if value.flops and times is not None:
-            flops, is_product = value.flops * times, value.instruction.opcode != "fft"
+            flops = value.flops * times
+            is_product = multiply_adds(value.instruction, module.computations[value.computation])
             if is_product and not value.is_sliced and flops * _LEAST_FLOPS < self.dot_flops:
                 return None
         largest = max(sources, key=lambda source: (source.scatter is not None, _saved(source)))

@@ -404,7 +404,7 @@ def _change_words(rule: Rule, old: int, new: int, passed: bool, words: Callable[
         grown = f"{format_number(tenths // 10)}.{tenths % 10} %"
         is_close = words(old) == words(new) or (not passed and tenths <= 10 * rule.percent)
     shown = _number if is_close else words
-    unit = " bytes" if is_close and words is format_bytes else ""
+    unit = " bytes" if is_close and words is not _number else ""
     return f"{sign}{grown} ({shown(old)} to {shown(new)}{unit})"
 
 

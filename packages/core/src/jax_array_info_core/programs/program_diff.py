@@ -261,7 +261,7 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
     none = ProgramMemory()
     memories = before.memory or none, after.memory or none
     are_counted = None not in (before.dot_flops, after.dot_flops)
-    flops = ("dot_flops", "fft_flops") if are_counted else ("dot_flops", "fft_flops", "known_dot_flops")
+    flops = ("dot_flops", "fft_flops", "decomposition_flops", *(() if are_counted else ("known_dot_flops",)))
     for names, owners in ((_MEMORY, memories), (flops, (before, after))):
         for name in names:
             old, new = (getattr(owner, name) for owner in owners)
@@ -381,6 +381,10 @@ def _unknown(report: ProgramReport) -> Iterator[str]:
         yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
     yield from unknown_bytes(report)
     yield from (f"flops: {words}" for words in uncounted_words(report.uncounted_flops))
-    for kind, totals in (("flops", report.dot_totals), ("FFT flops", report.fft_totals)):
+    for kind, totals in (
+        ("flops", report.dot_totals),
+        ("FFT flops", report.fft_totals),
+        *((f"{totals.operation} flops", totals) for totals in report.decompositions),
+    ):
         if totals is not None and totals.bound is not None and totals.exact is None:
             yield f"{kind}: {totals.words}"

@@ -56,6 +56,7 @@ _FIGURES = {
     "dot_flops": "matmul and convolution FLOPs",
     "known_dot_flops": "known FLOPs",
     "fft_flops": "FFT FLOPs",
+    "decomposition_flops": "decomposition FLOPs",
 }
 """Printed name of each figure."""
 _SIGNS = {"argument_nbytes": 1, "output_nbytes": 1, "temporary_nbytes": 1, "alias_nbytes": -1}

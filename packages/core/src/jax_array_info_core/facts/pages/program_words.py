@@ -80,7 +80,7 @@ def total_words(collective: Collective) -> str:
 
 def each_words(collective: Collective) -> str:
     """Return the factors of the total: ``2 collectives × 8.0 MiB × 4 runs``. Empty if there is only one."""
-    nbytes, times = format_bytes(collective.sent_nbytes), collective.times_within or collective.times
+    nbytes, times = collective.each_words, collective.times_within or collective.times
     if times is None and collective.depends_on_data:
         times = collective.at_most
     at_most = "?" if collective.at_most is None else f"{AT_MOST} {collective.at_most}"

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from ...base.grouping import sums_by_key
-from ...base.quantities import format_bytes
+from ...base.quantities import format_bytes, grouped
 from ...geometry.layouts.dtypes import type_text
 from ..reports import Collective, ProgramReport, ProgramTimelineReport, SentBytes
 from ..reports.collectives import (
@@ -140,7 +140,10 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:
-    """Yield the flops of dots, with the operations that are not counted, and those of Fourier transforms."""
+    """Yield the flops of dots, with the operations that are not counted, and those of other kinds.
+
+    Those that XLA counts follow where they are many more.
+    """
     flops = report.dot_flops
     if flops != 0:
         older = FlopTotals(known=report.known_dot_flops if flops is None else flops, bound=flops)
@@ -148,6 +151,10 @@ def _flops(report: ProgramReport) -> Iterator[str]:
         yield f"matmul and convolution FLOPs: {'; '.join(words)}"
     if report.fft_flops != 0:
         yield f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)"
+    for totals in report.decompositions:
+        yield f"{totals.operation} FLOPs: {totals.words}"
+    if report.is_mostly_uncounted:
+        yield f"FLOPs by XLA's count: {grouped(report.xla_flops or 0)} per device and call, each loop once"
 
 
 def _collectives(report: ProgramReport) -> Table:

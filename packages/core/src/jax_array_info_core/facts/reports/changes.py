@@ -90,7 +90,8 @@ class FigureChange(Change):
 
     name: str
     """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``,
-    ``known_dot_flops`` where that is unknown, or ``fft_flops``."""
+    ``known_dot_flops`` where that is unknown, ``fft_flops`` or
+    ``decomposition_flops``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

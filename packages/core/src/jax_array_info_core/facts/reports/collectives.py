@@ -49,6 +49,10 @@ class Collective(ArrayType):
     """Bytes that the device which sends the most sends in one execution of one of them; the most that it may
     send if this ``depends_on_data``."""
 
+    excess: quantities.Size = 0
+    """Parts of a byte by which ``sent_nbytes`` is more than what is sent. A byte has ``group_size`` of them:
+    an all-reduce of one byte over 8 devices sends 1.75 bytes, and has 2."""
+
     count: quantities.Count = 1
     """Number of equal collectives."""
 
@@ -112,7 +116,14 @@ class Collective(ArrayType):
         return None if times is None else self._nbytes(times)
 
     def _nbytes(self, times: int) -> int:
-        return self.sent_nbytes * self.count * times
+        return self.sent_nbytes * self.count * times - self.excess * self.count * times // self.group_size
+
+    @property
+    def each_words(self) -> str:
+        """The bytes of one execution of one of them: ``1.8 B``."""
+        return format_bytes(
+            self.sent_nbytes - self.excess / self.group_size if self.excess else self.sent_nbytes
+        )
 
     @property
     def nbytes_within(self) -> int | None:

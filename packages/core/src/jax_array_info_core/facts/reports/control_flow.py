@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ...base import quantities
-from ...base.quantities import format_bytes, format_count, grouped
+from ...base.quantities import counted, format_bytes, format_count, grouped
 from .origin import Origin
 
 
@@ -26,14 +26,25 @@ class ControlFlow:
     side: quantities.Size | None = None
     """Number of the side of a conditional, which excludes the others; None for a loop."""
 
+    at_most: quantities.Size | None = None
+    """Most iterations of a loop that its condition allows each time; None if no part of it bounds them."""
+
     origin: Origin | None = None
     """Line of the loop or the conditional."""
 
     @property
     def words(self) -> str:
-        """The loop or the side: ``while_loop (solver.py:31)``, ``one side of cond step.py:9``."""
+        """The loop or the side: ``while_loop (solver.py:31)``, ``one side of cond step.py:9``.
+
+        The largest number of iterations, if it is known, follows the line: ``, at most 500 iterations``.
+        """
         if self.side is None:
-            return f"{self.kind} ({self.origin.place})" if self.origin else f"a {self.kind}"
+            place = self.origin.place if self.origin else ""
+            most = (
+                "" if self.at_most is None else f"at most {counted(self.at_most, 'iteration', 'iterations')}"
+            )
+            about = ", ".join(filter(None, (place, most)))
+            return f"{'' if place else 'a '}{self.kind}{f' ({about})' if about else ''}"
         return f"one side of {self.kind} {self.origin.place}" if self.origin else f"one side of a {self.kind}"
 
 
@@ -43,6 +54,9 @@ class PerIteration:
 
     origin: Origin | None = None
     """Line of the loop."""
+
+    at_most: quantities.Size | None = None
+    """Most iterations that its condition allows each time; None if no part of it bounds them."""
 
     outer: tuple[ControlFlow, ...] = ()
     """Loops of unknown length around the loop, outermost first."""
@@ -78,10 +92,20 @@ class FlopTotals:
     per_iteration: tuple[PerIteration, ...] = ()
     """Operations in one iteration of each loop of unknown length. A loop in another one follows it."""
 
+    operation: str = ""
+    """Function of ``jax.lax.linalg`` that the operations are of, such as ``cholesky``; empty for others."""
+
     @property
     def exact(self) -> int | None:
         """Operations of each call; None if they depend on data, or if some are not counted."""
         return self.known if self.known == self.bound and not self.per_iteration else None
+
+    @property
+    def counted(self) -> int:
+        """Most operations of a call that are known, each loop of unknown length once."""
+        return max(self.known, self.bound or 0) + sum(
+            (loop.flops or 0) * loop.count for loop in self.per_iteration
+        )
 
     @property
     def words(self) -> str:
@@ -175,6 +199,7 @@ def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tup
     figures = Counter(
         PerIteration(
             origin=row.loops[-1].origin,
+            at_most=row.loops[-1].at_most,
             outer=row.loops[:-1],
             is_bound=row.is_bound,
             operation_count=row.operations,
@@ -210,7 +235,7 @@ def per_iteration_words(figures: Sequence[PerIteration], *, has_loops: bool = Tr
         amount = grouped(figure.flops or 0) if figure.nbytes is None else format_bytes(figure.nbytes)
         text = f"{'at most ' if figure.is_bound else ''}{amount} per iteration"
         if has_loops:
-            loop = ControlFlow(kind="while_loop", origin=figure.origin).words
+            loop = ControlFlow(kind="while_loop", at_most=figure.at_most, origin=figure.origin).words
             text += (
                 f" of {loop}"
                 if figure.count == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...base import quantities
 from ...base.grouping import by_key
 from ...base.notebooks import Displayed
-from ...base.quantities import counted, format_bytes
+from ...base.quantities import LARGEST, counted, format_bytes, known_sum
 from ...geometry.layouts.spec import MeshAxes
 from .array import require_own_paths
 from .collectives import Collective, SentTotals
@@ -123,6 +123,9 @@ class ProgramReport(Displayed):
     fft_totals: FlopTotals = field(default_factory=FlopTotals)
     """Operations of Fourier transforms: 5 N log2 N for each of N elements, half for real numbers."""
 
+    decompositions: tuple[FlopTotals, ...] = ()
+    """Operations of each kind of matrix decomposition, and of triangular solves, by the usual counts."""
+
     xla_flops: quantities.Total | None = None
     """All floating-point operations on one device as XLA's cost analysis counts them: a loop's body once.
     None where the backend tells none."""
@@ -208,6 +211,23 @@ class ProgramReport(Displayed):
         one side of a conditional.
         """
         return self.fft_totals.exact
+
+    @property
+    def decomposition_flops(self) -> int | None:
+        """Floating-point operations of decompositions in one call, on one device; None if unknown."""
+        return known_sum(totals.exact for totals in self.decompositions)
+
+    @property
+    def is_mostly_uncounted(self) -> bool:
+        """Whether XLA counts ten times the operations that are counted here.
+
+        If none are, whether it counts ten for each byte of the memory that the program needs.
+        """
+        older = FlopTotals(known=self.known_dot_flops)
+        totals = (self.dot_totals or older, self.fft_totals, *self.decompositions)
+        ours = sum(total.counted for total in totals)
+        nbytes = self.memory.needed_nbytes if self.memory else None
+        return (self.xla_flops or 0) >= 10 * (ours or nbytes or LARGEST)
 
     @property
     def unread_sending(self) -> tuple[str, ...]:

@@ -238,8 +238,8 @@ class RepeatedValue(ArrayType):
     """Those of ``nbytes`` that a device would not hold with the sharding before."""
 
     repeated_flops: quantities.Total | None = None
-    """Floating-point operations of a device in one call that other devices do as well; None if they are not
-    counted."""
+    """Floating-point operations of a device in one call that other devices do as well, for one of the
+    values; None if they are not counted."""
 
     axes: tuple[str, ...] | None = None
     """Mesh axes that sharded it, or what it is computed from, before; None if they are not known."""
@@ -288,7 +288,7 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
             dtype=row.dtype,
             nbytes=row.repeated_nbytes,
             change=row.words,
-            remedy=f"repeats {grouped(row.repeated_flops)} FLOPs" if row.repeated_flops else "",
+            remedy=f"repeats {grouped(row.repeated_flops * row.count)} FLOPs" if row.repeated_flops else "",
             origin=row.origin,
             count=row.count,
         )

@@ -281,6 +281,6 @@ def figures_of(report: ProgramReport) -> ProgramFigures:
         sent_nbytes=report.sent_nbytes,
         memory_nbytes=None if memory is None else memory.needed_nbytes,
         temporary_nbytes=None if memory is None else memory.temporary_nbytes,
-        flops=known_sum((report.dot_flops, report.fft_flops)),
+        flops=known_sum((report.dot_flops, report.fft_flops, report.decomposition_flops)),
         xla_flops=report.xla_flops,
     )

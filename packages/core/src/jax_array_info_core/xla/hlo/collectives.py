@@ -77,7 +77,10 @@ class Movement:
     each device has them stacked."""
 
     sent_nbytes: int
-    """Bytes that the device which sends the most sends in one execution."""
+    """Bytes that the device which sends the most sends in one execution, a part of a byte as a whole one."""
+
+    excess: int
+    """Parts of a byte, one for each device of a group, by which ``sent_nbytes`` is more than what is sent."""
 
     depends_on_data: bool
     """Whether ``sent_nbytes`` is only a bound."""
@@ -150,10 +153,19 @@ def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: 
     >>> sent_nbytes("all-reduce", 1024, 1024, 4)
     1536
     """
+    return sent_parts(kind, operand_nbytes, result_nbytes, group_size)[0]
+
+
+def sent_parts(kind: str, operand_nbytes: int, result_nbytes: int, group_size: int) -> tuple[int, int]:
+    """Return ``sent_nbytes``, and the parts of a byte, one for each device, by which this is rounded up.
+
+    >>> sent_parts("all-reduce", 1, 1, 8)  # 1.75 bytes
+    (2, 2)
+    """
     if group_size < 2:
-        return 0
+        return 0, 0
     if kind == "ragged-all-to-all":
-        return operand_nbytes * (group_size - 1)
+        return operand_nbytes * (group_size - 1), 0
     # All of this but the part of one device.
     whole = {
         "all-gather": result_nbytes,
@@ -161,7 +173,10 @@ def sent_nbytes(kind: str, operand_nbytes: int, result_nbytes: int, group_size: 
         "all-to-all": operand_nbytes,
         "reduce-scatter": operand_nbytes,
     }
-    return whole[kind] - whole[kind] // group_size if kind in whole else operand_nbytes
+    if kind not in whole:
+        return operand_nbytes, 0
+    part, excess = divmod(whole[kind], group_size)
+    return whole[kind] - part, excess
 
 
 def _is_unknown_collective(instruction: Instruction) -> bool:
@@ -257,6 +272,7 @@ class _Reader:
             value = Value(computation.name, instruction.name, index if len(arrays) > 1 else None)
             part = self._scattered(value, operand, size) if kind == "all-reduce" else None
             this_kind, this_result = ("reduce-scatter", part) if part is not None else (kind, result)
+            sent, excess = sent_parts(this_kind, operand.nbytes, this_result.nbytes, size)
             moved.append(
                 Movement(
                     kind=this_kind,
@@ -265,7 +281,8 @@ class _Reader:
                     operand=Value(computation.name, name),
                     before=operand,
                     shape=this_result,
-                    sent_nbytes=sent_nbytes(this_kind, operand.nbytes, this_result.nbytes, size),
+                    sent_nbytes=sent,
+                    excess=excess,
                     depends_on_data=kind == "ragged-all-to-all",
                     groups=groups,
                     pairs=pairs,
@@ -323,6 +340,7 @@ class _Reader:
             at = self.slices.positions(ids)
             groups, pairs = (None, at) if kind in _PAIRED else (at, None)
         result = recv.shapes[0]
+        sent, excess = sent_parts(kind, operand.nbytes, result.nbytes, size)
         return Movement(
             kind=kind,
             value=Value(computation.name, recv.name, 0),
@@ -330,7 +348,8 @@ class _Reader:
             operand=Value(computation.name, name),
             before=operand,
             shape=result,
-            sent_nbytes=sent_nbytes(kind, operand.nbytes, result.nbytes, size),
+            sent_nbytes=sent,
+            excess=excess,
             depends_on_data=False,
             groups=groups,
             pairs=pairs,
@@ -381,5 +400,6 @@ def _stacked(arrays: list[Movement]) -> list[Movement]:
     if size == 1 or size != first.group_size or {movement.shape[:2] for movement in arrays} != {shape[:2]}:
         return arrays
     stack = shape._replace(dims=(size, *shape.dims), nbytes=size * shape.nbytes)
-    sent = sent_nbytes(first.kind, stack.nbytes, stack.nbytes, size)
-    return [replace(first, value=first.value._replace(element=None), shape=stack, sent_nbytes=sent)]
+    sent, excess = sent_parts(first.kind, stack.nbytes, stack.nbytes, size)
+    value = first.value._replace(element=None)
+    return [replace(first, value=value, shape=stack, sent_nbytes=sent, excess=excess)]

@@ -1,4 +1,4 @@
-"""Floating-point operations of a program: dots, convolutions and Fourier transforms."""
+"""Floating-point operations of a program: dots, convolutions, Fourier transforms and decompositions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from .decompositions import decomposition
 from .loops import Executions, Within
 from .messages import FFTS, ArrayShape
 from .module import Computation, Instruction, Module
@@ -17,7 +18,7 @@ _DOTS = frozenset(("dot", "scaled-dot"))
 _REAL_PRODUCTS = 4
 """Real products in one of complex numbers. TPU has three, as separate instructions of real numbers."""
 
-# Kernels of libraries, and those that users write. Others, such as lapack_spotrf_ffi, contract nothing.
+# Kernels of libraries, and those that users write. Others contract nothing, or decompose a matrix.
 _KERNELS = re.compile(r"(?i)matmul|gemm|conv|fmha|attention|triton|mosaic|pallas|cutlass|tpu_custom_call")
 _MATMULS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8", "__onednn$matmul")
 _CONTRACTING = re.compile(r'"lhs_contracting_dimensions":\[([\d", ]*)\]')
@@ -210,6 +211,9 @@ class Flops(NamedTuple):
     ffts: Mapping[Within, int]
     """Operations of Fourier transforms, in the same way."""
 
+    decompositions: Mapping[str, Mapping[Within, int]]
+    """Operations of each kind of decomposition, in the same way, by its name in JAX."""
+
     runs_unknown: tuple[Instruction, ...]
     """Those in parts of the program that run an unknown number of times."""
 
@@ -222,28 +226,36 @@ class Flops(NamedTuple):
         return self.dots.get((), 0)
 
 
-def _costs(computation: Computation) -> list[tuple[int, int | None, int]]:
-    """Return the instructions that contract or transform something: place, multiply-adds, operations."""
+_Decomposition = tuple[str, int] | None
+
+
+def _costs(computation: Computation) -> list[tuple[int, int | None, int, _Decomposition]]:
+    """Return what instructions contract, transform or decompose: place, multiply-adds, operations."""
     costs = (
-        (multiply_adds(instruction, computation), fft_flops(instruction, computation))
+        (
+            multiply_adds(instruction, computation),
+            fft_flops(instruction, computation),
+            decomposition(instruction, computation),
+        )
         for instruction in computation.instructions
     )
-    return [(place, *cost) for place, cost in enumerate(costs) if cost != (0, 0)]
+    return [(place, *cost) for place, cost in enumerate(costs) if cost != (0, 0, None)]
 
 
 def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops:
-    """Return the operations of dots, convolutions and Fourier transforms of a program, on one device.
+    """Return the operations of dots, convolutions, Fourier transforms and decompositions, on one device.
 
     A multiply-add of real numbers counts as two. A convolution counts as in XLA's cost analysis: without the
     products with padding. Unlike there, a loop counts as often as it turns, and complex numbers count more.
     """
     dots: Counter[Within] = Counter()
     ffts: Counter[Within] = Counter()
+    decompositions: dict[str, Counter[Within]] = {}
     runs_unknown: list[Instruction] = []
     size_unknown: list[Instruction] = []
     for name, computation in module.computations.items():
         runs = executions[name].runs
-        for place, products, transforms in () if runs == {} else computation.once(_costs):
+        for place, products, transforms, decomposed in () if runs == {} else computation.once(_costs):
             if products is None:
                 size_unknown.append(computation.instructions[place])
             elif runs is None:
@@ -252,4 +264,7 @@ def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops
                 for within, times in runs.items():
                     dots[within] += 2 * products * times
                     ffts[within] += transforms * times
-    return Flops(+dots, +ffts, tuple(runs_unknown), tuple(size_unknown))
+                    if decomposed is not None:
+                        kind, count = decomposed
+                        decompositions.setdefault(kind, Counter())[within] += count * times
+    return Flops(+dots, +ffts, decompositions, tuple(runs_unknown), tuple(size_unknown))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .dataflow import Dataflow, Value
@@ -13,6 +13,7 @@ _MOST_TERMS = 1000
 
 _SAME_NUMBER = operations(Passing.NUMBER)
 _FLIPPED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+_OPPOSITE = {"LT": "GE", "LE": "GT", "GT": "LE", "GE": "LT", "EQ": "NE"}
 
 
 class _Sum(NamedTuple):
@@ -33,13 +34,56 @@ def _trip_count(dataflow: Dataflow, computation: str, loop: Instruction) -> int 
     """
     if (noted := loop.trip_count) is not None:
         return noted
-    body, condition = (dataflow.module.computations[called(loop, role)] for role in ("body", "condition"))
-    at: Value | None = Value(condition.name, condition.root.name)
-    while at is not None and (compare := dataflow.instruction(at)).opcode != "compare":
-        at = dataflow.same(at, _SAME_NUMBER)
-    if at is None or (direction := compare.op.comparison_direction) not in _FLIPPED:
+    limits = _limits(dataflow, computation, loop)
+    return None if None in limits else _least(limits)
+
+
+def most_turns(dataflow: Dataflow, computation: str, loop: Instruction) -> int | None:
+    """Return the most turns that the condition of a loop allows; None if no part of it bounds them.
+
+    It does so where it compares a counter with a constant, and that is required along with other parts.
+    """
+    return _least(_limits(dataflow, computation, loop))
+
+
+def _least(limits: Sequence[int | None]) -> int | None:
+    """Return the least of the limits that are known; None without one."""
+    return min((turns for turns in limits if turns is not None), default=None)
+
+
+def _limits(dataflow: Dataflow, computation: str, loop: Instruction) -> list[int | None]:
+    """Return how often each part of a loop's condition lets it turn: all of them have to be true."""
+    condition = dataflow.module.computations[called(loop, "condition")]
+    limits: list[int | None] = []
+    parts = [(Value(condition.name, condition.root.name), True)]
+    for at, is_true in parts:
+        part = dataflow.instruction(at)
+        operands = [Value(at.computation, name) for name in part.operands]
+        if part.opcode == "compare":
+            direction = part.op.comparison_direction
+            direction = direction if is_true else _OPPOSITE.get(direction, "")
+            limits.append(_turns_below(dataflow, computation, loop, direction, operands))
+        elif part.opcode == ("and" if is_true else "or"):
+            parts += [(operand, is_true) for operand in operands]
+        elif part.opcode == "not":
+            parts.append((operands[0], not is_true))
+        elif (source := dataflow.same(at, _SAME_NUMBER)) is not None:
+            parts.append((source, is_true))
+        else:
+            limits.append(None)
+        if len(parts) > _MOST_TERMS:
+            return []
+    return limits
+
+
+def _turns_below(
+    dataflow: Dataflow, computation: str, loop: Instruction, direction: str, compared: Sequence[Value]
+) -> int | None:
+    """Return how often a loop turns until a comparison is false; None if it is not one of a counter."""
+    if direction not in _FLIPPED:
         return None
-    counter, limit = (_sum_of(dataflow, Value(at.computation, name)) for name in compare.operands)
+    body, condition = (dataflow.module.computations[called(loop, role)] for role in ("body", "condition"))
+    counter, limit = (_sum_of(dataflow, value) for value in compared)
     if counter is not None and counter.value is None:
         direction, counter, limit = _FLIPPED[direction], limit, counter
     if counter is None or counter.value is None or limit is None or limit.value is not None:

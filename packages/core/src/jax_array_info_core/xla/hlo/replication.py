@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...base.grouping import by_key
 from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
+from .decompositions import decomposition
 from .flops import fft_flops, multiply_adds
 from .messages import ArrayShape
 from .module import (
@@ -310,6 +311,7 @@ class Replication:
             and not _WITHOUT_KERNEL.search(instruction.custom_call_target)
         ):
             flops = 2 * (multiply_adds(instruction, computation) or 0) + fft_flops(instruction, computation)
+            flops += (decomposition(instruction, computation) or ("", 0))[1]
             largest = max(instruction.shapes, key=lambda shape: shape.nbytes)
             yield self._new(instruction, computation.name, largest, names, flops)
         for name, moved in self._sums.items() if instruction.opcode not in COSTLY else ():
