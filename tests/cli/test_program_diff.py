@@ -18,7 +18,7 @@ from jax_array_info import (
 from jax_array_info.layouts import Spec
 from jax_array_info_core.layouts import MeshAxes
 from jax_array_info_core.programs.collectives import totals_of
-from jax_array_info_core.reports import Collective, ProgramReport
+from jax_array_info_core.reports import Collective, LeftOut, ProgramReport
 
 pytestmark = pytest.mark.newest
 
@@ -119,6 +119,28 @@ def test_only_a_broken_rule_is_exit_code_1(call):
     )
 
 
+LOST = LeftOut(part="collectives", error="IndexError: list index out of range")
+WITHOUT = {"collectives": None, "sent": None, "left_out": (LOST,)}
+
+
+@pytest.mark.parametrize("names", [("before", "lost"), ("lost", "before")])
+def test_a_rule_on_what_is_left_out_of_a_report_is_exit_code_2(call, names):
+    Path("lost.json").write_text(to_json(replace(program(), **WITHOUT)))
+    files = [f"{name}.json" for name in names]
+    done = call("diff", *files, "--fail-on", "sent", columns=200)
+    number = "first" if names[0] == "lost" else "second"
+    problem = f"sent unknown: {number} program: {LOST.words}"
+    assert (done.returncode, done.stderr) == (2, f"Error: {problem}\n")
+    assert done.stdout.startswith(f"failed: {problem}\n")
+    assert call("diff", *files, "--fail-on", "flops").returncode == 0
+
+
+def test_programs_without_a_part_are_not_said_to_be_equal(call):
+    Path("lost.json").write_text(to_json(replace(program(), **WITHOUT)))
+    done = call("diff", "lost.json", "lost.json")
+    assert (done.returncode, done.stderr.splitlines()) == (2, [f"Error: {LOST.words}", LOST.words])
+
+
 def test_json_has_the_results_of_the_rules(call):
     done = call("diff", "before.json", "after.json", "--fail-on", "sent+5%", "--format", "json")
     assert done.returncode == 1
@@ -127,6 +149,7 @@ def test_json_has_the_results_of_the_rules(call):
             "rule": "sent+5%",
             "passed": False,
             "fact": "sent +1.0 KiB (0.0 B to 1.0 KiB), allowed +5 %",
+            "is_left_out": False,
             "before": 0,
             "after": 1024,
         }

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import program_report, tree_report
 from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics, memory_analysis, program_record
-from jax_array_info_core.programs.memory import MOST_TEMPORARIES, memory_of
+from jax_array_info_core.programs.memory import MOST_TEMPORARIES, figures_of, with_temporaries
 from jax_array_info_core.reports import ProgramMemory
 from jax_array_info_core.xla.hlo.module import read_module
 from tests.hlo_texts import module_of, stored
@@ -23,6 +23,10 @@ pytestmark = pytest.mark.once_per_version
 
 EMPTY = module_of("HloModule m\n\nENTRY %main {\n  ROOT %p = f32[] parameter(0)\n}\n")
 FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
+
+
+def memory_of(module, statistics, platform, lines):
+    return with_temporaries(figures_of(statistics, platform), module, lines)
 
 
 def test_figures_are_those_of_xla_and_those_of_host_memory_are_apart():

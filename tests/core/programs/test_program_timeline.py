@@ -12,8 +12,9 @@ from jax_array_info_core import from_json, program_report, program_timeline_repo
 from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics
 from jax_array_info_core.errors import ReportFormatError
-from jax_array_info_core.programs.memory import memory_of, timeline_of
+from jax_array_info_core.programs.memory import timeline_of
 from jax_array_info_core.reports import ProgramTimelineReport
+from tests.core.programs.test_memory import memory_of
 from tests.hlo_texts import EVERYWHERE, stored
 from tests.programs import refuse
 

@@ -1,7 +1,8 @@
 """Records and texts of compiled programs, as test data: ``python write.py 0.12.0.1.tar.xz [v5p:2x2x2 | h100:8]``.
 
 Run it once per version of JAX, and once per topology, with libtpu or the CUDA plugin. The programs are in
-``programs.py``. They have its lines under a path that does not depend on the machine.
+``programs.py``, or in another file: ``python write.py embed.tar.xz v5p:2x2x2 embed.py``, with libtpu 0.0.50.1. They
+have its lines under a path that does not depend on the machine.
 """
 
 import _thread
@@ -57,9 +58,9 @@ def devices(topology):
     return np.array(found.devices)
 
 
-def write(file, topology):
+def write(file, topology=None, programs="programs.py"):
     """Write the record and the text of each program into an archive."""
-    source = Path(__file__).with_name("programs.py").read_text()
+    source = Path(__file__).with_name(programs).read_text()
     names = {"devices": devices(topology)}
     exec(compile(source, "/home/user/step.py", "exec"), names)
     options = WITHOUT_GPU if topology and topology.startswith("h100") else None
@@ -83,4 +84,4 @@ def write(file, topology):
 if __name__ == "__main__":
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-    write(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)
+    write(*sys.argv[1:])

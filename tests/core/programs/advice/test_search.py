@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from jax_array_info_core.facts.reports.left_out import ALL
+from jax_array_info_core.programs.advice import candidates
 from jax_array_info_core.programs.advice.search import (
     Base,
     TimeOverError,
@@ -12,7 +14,7 @@ from jax_array_info_core.programs.advice.search import (
     advised,
     figures_of,
 )
-from jax_array_info_core.reports import Remedy, RemedyPlace
+from jax_array_info_core.reports import LeftOut, Remedy, RemedyPlace
 from tests.goldens import stored
 
 pytestmark = pytest.mark.newest
@@ -112,3 +114,27 @@ def test_a_budget_that_is_too_short_is_said_with_one_that_is_long_enough():
         assert report.reasons[0].startswith("all-")
     report = advice(5)
     assert (report.tried, report.reasons) == (3, ())
+
+
+@pytest.mark.parametrize("part", ["collectives", "memory", "FLOPs", ALL])
+def test_a_program_without_a_part_that_is_compared_has_no_advice(part):
+    clock = Clock()
+    engine = FakeEngine(clock)
+    lost = LeftOut(part=part, error="IndexError: lost")
+    engine.report = replace(engine.report, left_out=(lost,))
+    report = advised(engine, 60, now=clock)
+    assert report.answer == f"no change is tried: {lost.words}"
+    assert (report.left_out, report.caveats, report.tried) == ((lost,), (lost.words,), 0)
+
+
+@pytest.mark.parametrize("kind", ["arguments", "outputs", "constraints"])
+def test_changes_that_cannot_be_listed_are_left_out(kind, monkeypatch):
+    def fails(*_):
+        raise IndexError("lost")
+
+    monkeypatch.setattr(candidates, f"_{kind}", fails)
+    report = advice(60)
+    [left_out] = report.left_out
+    assert kind in left_out.part
+    assert left_out.words in report.caveats
+    assert report.remedies

@@ -8,6 +8,7 @@ import jax
 import pytest
 from google.protobuf import descriptor_pb2
 
+from jax_array_info_core.xla.hlo.dataflow import Dataflow, Value
 from jax_array_info_core.xla.hlo.messages import MESSAGES, PRIMITIVES, program_in
 from jax_array_info_core.xla.hlo.module import Call, read_module
 from tests.hlo_texts import EVERYWHERE, entry_of, module_of, records, stored
@@ -90,6 +91,57 @@ def test_an_asynchronous_operation_is_that_of_what_it_starts():
     assert [opcodes[name] for name in ("both", "end")] == ["async-start", "async-done"]
     assert [*module.computations] == ["two", "main"]
     assert module.computations["main"].by_name["both"].calls == (Call("two", "callee"),)
+
+
+LATE = """HloModule m, is_scheduled=true
+
+%inner {
+  %x = f32[16]{0} parameter(0)
+  %y = s32[4]{0} parameter(1)
+  ROOT %g = f32[4]{0} gather(%x, %y)
+}
+
+%wrapped {
+  %c = f32[16]{0} parameter(0)
+  %d = s32[4]{0} parameter(1)
+  ROOT %k = f32[4]{0} call(%c, %d), to_apply=%inner
+}
+
+ENTRY %main {
+  %p = f32[16]{0} parameter(0)
+  %i = s32[4]{0} parameter(1)
+  %start = ((), (), (s32[1])) async-start(), calls=%wrapped
+  BINDINGS
+  %done = f32[4]{0} async-done(%bound)
+  ROOT %n = f32[4]{0} negate(%done)
+}
+"""
+BINDINGS = {
+    "one": "%bound = ((f32[16]{0}, s32[4]{0}), f32[4]{0}) async-update(%start, %p, %i)",
+    "two": "%first = ((f32[16]{0}), ()) async-update(%start, %p)\n"
+    "  %bound = ((f32[16]{0}, s32[4]{0}), f32[4]{0}) async-update(%first, %i)",
+}
+
+
+@pytest.mark.parametrize("updates", BINDINGS)
+def test_an_asynchronous_operation_starts_where_it_gets_its_operands(updates):
+    """As on a TPU's SparseCore, whose starts have none."""
+    module = module_of(LATE.replace("BINDINGS", BINDINGS[updates]))
+    main = module.computations["main"]
+    assert [str(one) for one in main.instructions] == [
+        "%p = parameter()",
+        "%i = parameter()",
+        "%start = call-start(%p, %i)",
+        "%done = call-done(%start)",
+        "%n = negate(%done)",
+    ]
+    assert main.by_name["start"].calls == (Call("inner", "callee"),)
+    assert [shape.dims for shape in main.by_name["start"].shapes] == [(16,), (4,), (4,)]
+    dataflow = Dataflow(module)
+    for name in ("p", "i"):
+        used = {one.opcode for one in dataflow.consumers(Value("main", name))}
+        assert used == {"gather", "call-start", "call-done", "negate"}
+    assert {one.name for one in dataflow.producers(Value("main", "done"))} >= {"g", "p", "i"}
 
 
 @pytest.mark.parametrize(("kind", "value"), [("s32", -7), ("u64", 2**40), ("s8", None), ("f32", None)])

@@ -24,7 +24,7 @@ from jax_array_info_core.programs.advice.candidates import Axes, Site, SiteValue
 from jax_array_info_core.programs.advice.child import Parent
 from jax_array_info_core.programs.advice.code import constraint_code
 from jax_array_info_core.programs.advice.judging import sharding_key
-from jax_array_info_core.programs.advice.search import Base, figures_of
+from jax_array_info_core.programs.advice.search import Base, figures_of, lacking
 from jax_array_info_core.programs.propagation.helper import NoAnswerError
 from jax_array_info_core.programs.propagation.propagation_report import propagated
 from jax_array_info_core.programs.raised.source import value_of
@@ -352,7 +352,7 @@ class Tries:
             ),
             tuple(numbers),
             tuple(output.path for output in report.outputs),
-            tuple(numbers[donation.path] for donation in report.donations if donation.path in numbers),
+            tuple(numbers[donation.path] for donation in report.donations or () if donation.path in numbers),
         )
 
     def _caveats(self) -> Iterator[str]:
@@ -414,7 +414,9 @@ class Tries:
         if key in self._keys:
             return Failed("twin")
         self._keys.add(key)
-        return figures_of(program_report(lowered.compile(compiler_options=FAST)))
+        report = program_report(lowered.compile(compiler_options=FAST))
+        problem = lacking(report)
+        return Failed("failed", problem) if problem and change is not None else figures_of(report)
 
     def code(self, change: Change) -> tuple[str, str, str, str, int]:
         """Return an expression, what to write in its place with which import, its function and its column."""

@@ -19,6 +19,7 @@ from jax_array_info_core.programs.advice.search import (
     TwinError,
     because_of,
     figures_of,
+    lacking,
     resolved_by,
 )
 from jax_array_info_core.reports import ProgramReport
@@ -150,6 +151,8 @@ class SourceEngine:
         if edit.site is not None:
             expression, code, imports, function, column = self._asked("code", edit, deadline)
         report = self._reported(self._change(edit, code, imports), deadline)
+        if problem := lacking(report):
+            raise TryFailedError(problem)
         return Remedy(
             kind=edit.kind,
             place=_place(edit, function, column),

@@ -137,4 +137,6 @@ def advise(
     finally:
         engine.close()
     has_finding = least is not None and any(_saved(remedy) >= least for remedy in report.remedies)
-    return Answer(report, has_finding, {"trades": trades})
+    lacks = bool(report.left_out) and (report.reason is not None or (least is not None and not has_finding))
+    refusal = (report.reason or report.left_out[0].words) if lacks else None
+    return Answer(report, has_finding, {"trades": trades}, refusal)

@@ -130,7 +130,8 @@ def program(
     If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
 
     Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
-    with 2 if there is no answer, for example because the file cannot be read.
+    with 2 if there is no answer, for example because the file cannot be read. A part of the report that
+    fails because of an error in jax-array-info is left out, and named.
     """
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
@@ -166,7 +167,9 @@ def program(
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), has_finding=True)
-    return Answer(report, report.out_of_memory is not None)
+    # Whether it fits a GPU follows from its memory; the compiler for TPUs tells.
+    lacks = (report.lacks("memory") or report.lacks("fit")) if report.platform == "gpu" and topology else None
+    return Answer(report, report.out_of_memory is not None, refusal=lacks)
 
 
 def requested(

@@ -393,8 +393,8 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     spec, axis_types and memory_kind. An unknown figure breaks its rule.
 
     Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
-    with 2 if a file or a rule cannot be read, one file is a tree and the other a program, or the output
-    cannot be written.
+    with 2 if a file or a rule cannot be read, one file is a tree and the other a program, the part that a
+    rule is about is left out of a report because of an error, or the output cannot be written.
     """
     from jax_array_info_core.errors import UnsupportedValueError
     from jax_array_info_core.programs.gates import diff_with_rules, parse_rule
@@ -414,7 +414,10 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     with refused(UnsupportedValueError, prefix="--fail-on "):
         report = diff_with_rules(first, second, rules)
     has_failed = not all(result.passed for result in report.rules) if rules else not report.is_empty
-    return Answer(report, has_failed)
+    lacking = [result.fact for result in report.rules if result.is_left_out]
+    if not rules and not has_failed:
+        lacking = [part.words for one in (first, second) for part in getattr(one, "left_out", ())]
+    return Answer(report, has_failed, refusal="\n".join(lacking) or None)
 
 
 def _named_report(path: str) -> TreeReport | ProgramReport:

@@ -156,9 +156,9 @@ def assert_donated(report: ProgramReport, path: str) -> None:
     """
     __tracebackhide__ = True
     require_report(report, ProgramReport)
-    by_path = {row.path: row for row in report.donations}
-    problems = []
-    for argument in _below(path, report.arguments):
+    by_path = {row.path: row for row in report.donations or ()}
+    problems = [*filter(None, [report.lacks("donations")])]
+    for argument in _below(path, report.arguments) if report.donations is not None else ():
         donation = by_path.get(argument.path)
         size = "" if argument.nbytes is None else f" ({format_bytes(argument.nbytes)})"
         if donation is None:
@@ -217,7 +217,7 @@ def matching(
     report: ProgramReport, kind: str | None, axis: str | None, link: Link | None = None
 ) -> Iterator[Collective]:
     """Yield the collectives of a kind over a mesh axis and a link; also those over unknown ones."""
-    for collective in report.collectives:
+    for collective in report.collectives or ():
         over = None if collective.axes is None else {name.partition(":(")[0] for name in collective.axes}
         if (
             kind in (None, collective.kind)
@@ -263,8 +263,7 @@ def collective_words(collective: Collective, link: Link | None = None) -> str:
 def _unknown_parts(report: ProgramReport) -> Iterator[str]:
     """Yield the parts of a program that are unknown."""
     yield from _uncompiled(report)
-    if report.reason is not None:
-        yield report.reason
+    yield from filter(None, (report.reason, report.lacks("collectives")))
     lines = report.unread_sending
     for line in lines[:3]:
         yield f"a line that could not be read: {line[:120]}"

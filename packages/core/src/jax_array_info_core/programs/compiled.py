@@ -218,7 +218,7 @@ def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | Non
         is_program_known=True,
         buffers=tuple(
             LargeBuffer(nbytes=row.nbytes, shape=row.shape, dtype=row.dtype, origin=row.origin)
-            for row in memory.temporaries
+            for row in memory.temporaries or ()
             for _ in range(row.count)
         ),
     )

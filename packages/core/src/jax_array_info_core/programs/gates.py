@@ -32,6 +32,8 @@ _KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that t
 _NEW = frozenset(f"new-{kind}" for kind in (*_KINDS, "collective"))
 _OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS | _NEW
 _OF_TREES = frozenset({"memory", "added", "removed", "changed", *get_args(ChangedField)})
+_PARTS = {"memory": "memory", "flops": "FLOPs", "donation": "donations", "sharding": "shardings"}
+"""Parts of a report on a program that rules need; others need the collectives."""
 _WITH_AXIS = frozenset({"sent"}) | _KINDS | _NEW
 _WITH_AMOUNT = frozenset({"memory", "flops"}) | _WITH_AXIS
 _FORMS = (
@@ -216,6 +218,11 @@ def _require_rules(rules: Iterable[Rule], known: Iterable[str], what: str) -> No
 
 
 def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: ProgramDiff) -> RuleResult:
+    part = _PARTS.get(rule.subject, "collectives")
+    pairs = (("first", before.lacks(part)), ("second", after.lacks(part)))
+    if lacking := [f"{word} program: {words}" for word, words in pairs if words]:
+        fact = f"{rule.noun} unknown: {' '.join(lacking)}"
+        return RuleResult(rule=rule.text, passed=False, fact=fact, is_left_out=True)
     if rule.subject == "sharding":
         return _of_leaves(rule, _other_shardings(before, after))
     if rule.subject == "donation":

@@ -80,39 +80,14 @@ class CheckpointNames:
         return next(iter(names)) if len(names) == 1 else None
 
 
-def memory_of(
-    module: Module,
-    statistics: MemoryStatistics | None,
-    platform: str,
-    lines: UserLines,
-    traced: Any = None,
-    saved: SavedForBackward | None = None,
-) -> ProgramMemory:
-    """Return the memory of a program per device.
-
-    The temporary values are computed from the schedule. XLA may need a little more for them than the sum,
-    because of alignment and gaps, or less, because it also uses the memory of outputs.
+def figures_of(statistics: MemoryStatistics | None, platform: str) -> ProgramMemory:
+    """Return the memory of a program per device, without its temporary values.
 
     Args:
-        module: The compiled program.
         statistics: XLA's figures; None if the backend has none.
         platform: Platform that it is compiled for.
-        lines: The search for the user's line.
-        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
-        saved: What JAX saves for the backward pass.
     """
     figures = statistics or MemoryStatistics()
-    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
-    is_traced = traced is not None
-    is_nested = _is_nested(module, saved, is_traced=is_traced)
-    temporaries = temporaries_of(
-        module, lines.nearest, tells_passes=passes_are_named(traced) and not is_nested
-    )
-    at_backward = (
-        LiveAtBackward(reason=_NESTED)
-        if is_nested
-        else _live_at_backward(temporaries, module, saved, lines, is_traced=is_traced)
-    )
     return ProgramMemory(
         argument_nbytes=figures.argument_nbytes,
         output_nbytes=figures.output_nbytes,
@@ -125,9 +100,42 @@ def memory_of(
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
         host_temporary_nbytes=figures.host_temporary_nbytes,
+        temporaries=None,
+        live_nbytes=None,
+        elsewhere=None,
+    )
+
+
+def with_temporaries(
+    memory: ProgramMemory, module: Module, lines: UserLines, traced: Any = None
+) -> ProgramMemory:
+    """Return the memory of a program with its temporary values.
+
+    They are computed from the schedule. XLA may need a little more for them than the sum, because of
+    alignment and gaps, or less, because it also uses the memory of outputs.
+
+    Args:
+        memory: XLA's figures, and what JAX saves for the backward pass.
+        module: The compiled program.
+        lines: The search for the user's line.
+        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
+    """
+    saved = memory.saved
+    names = None if traced is None else CheckpointNames(traced.jaxpr, lines)
+    is_traced = traced is not None
+    is_nested = _is_nested(module, saved, is_traced=is_traced)
+    temporaries = temporaries_of(
+        module, lines.nearest, tells_passes=passes_are_named(traced) and not is_nested
+    )
+    at_backward = (
+        LiveAtBackward(reason=_NESTED)
+        if is_nested
+        else _live_at_backward(temporaries, module, saved, lines, is_traced=is_traced)
+    )
+    return replace(
+        memory,
         temporaries=_merged(temporaries.highest, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in temporaries.highest),
-        saved=saved,
         live_at_backward=at_backward,
         elsewhere=_merged(temporaries.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )

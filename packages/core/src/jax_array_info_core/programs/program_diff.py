@@ -44,13 +44,15 @@ _TemporaryKey = tuple[object, ...]
 
 def temporary_changes(before: ProgramReport, after: ProgramReport) -> tuple[TemporaryChange, ...]:
     """Return the temporary values whose number differs, the largest difference first."""
-    if before.memory is None or after.memory is None:
+    none = ProgramMemory(temporaries=None)
+    memories = before.memory or none, after.memory or none
+    old, new = (memory.temporaries for memory in memories)
+    if old is None or new is None:
         return ()
-    old, new = before.memory.temporaries, after.memory.temporaries
     old_counts, new_counts = _counts(old), _counts(new)
     # A value that only one report has may be below the last row of the other.
     least_before, least_after = _least(old), _least(new)
-    elsewhere = [set(map(_key, memory.elsewhere)) for memory in (before.memory, after.memory)]
+    elsewhere = [set(map(_key, memory.elsewhere or ())) for memory in memories]
     changes = []
     for key, value in {_key(temporary): temporary for temporary in (*reversed(new), *reversed(old))}.items():
         counts = old_counts[key], new_counts[key]
@@ -158,7 +160,7 @@ def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChan
     old, new = _by_kind_and_axes(before), _by_kind_and_axes(after)
     # Of a program that is known in part, a kind that it does not show is not one that it lacks.
     rest_before, rest_after = (0 if report.is_sent_known else None for report in (before, after))
-    numbers = _same_lines(before.collectives, after.collectives)
+    numbers = _same_lines(before.collectives or (), after.collectives or ())
     changes = [
         SentChange(
             kind=key[0],
@@ -174,7 +176,9 @@ def _sent_changes(before: ProgramReport, after: ProgramReport) -> tuple[SentChan
 
 
 def _of(key: _Key, report: ProgramReport) -> list[Collective]:
-    return [collective for collective in report.collectives if (collective.kind, collective.axes) == key]
+    return [
+        collective for collective in report.collectives or () if (collective.kind, collective.axes) == key
+    ]
 
 
 def _sent_lines(
@@ -253,7 +257,7 @@ def _largest_first(change: Change) -> tuple[bool, int]:
 def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:
     return {
         (sent.kind or "", sent.axes): sent.nbytes if report.is_sent_known and not sent.unknown_count else None
-        for sent in report.sent.by_kind_and_axes
+        for sent in (report.sent.by_kind_and_axes if report.sent else ())
     }
 
 
@@ -347,6 +351,8 @@ def is_placed_alike(value: ProgramValue, other: ProgramValue) -> bool:
 def _donation_changes(
     before: ProgramReport, after: ProgramReport, renamed: Mapping[str, str]
 ) -> Iterator[DonationChange]:
+    if before.donations is None or after.donations is None:
+        return
     old = {renamed.get(donation.path, donation.path): donation for donation in before.donations}
     new = {donation.path: donation for donation in after.donations}
     paths = (
@@ -377,14 +383,15 @@ def _unknown(report: ProgramReport) -> Iterator[str]:
         yield "it does not fit the memory of a device"
     if report.reason is not None:
         yield report.reason
+    yield from (part.words for part in report.left_out)
     if report.unread:
         yield f"{counted(len(report.unread), 'line', 'lines')} could not be read"
     yield from unknown_bytes(report)
-    yield from (f"flops: {words}" for words in uncounted_words(report.uncounted_flops))
+    yield from (f"flops: {words}" for words in uncounted_words(report.uncounted_flops or ()))
     for kind, totals in (
         ("flops", report.dot_totals),
         ("FFT flops", report.fft_totals),
-        *((f"{totals.operation} flops", totals) for totals in report.decompositions),
+        *((f"{totals.operation} flops", totals) for totals in report.decompositions or ()),
     ):
         if totals is not None and totals.bound is not None and totals.exact is None:
             yield f"{kind}: {totals.words}"

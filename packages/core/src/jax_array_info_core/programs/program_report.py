@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from ..arrays.origins.origins import UserLines
 from ..arrays.stage_leaves import argument_values, output_values, with_requested
 from ..base.errors import UnsupportedValueError
-from ..compat.arrays import buffer_key
 from ..compat.jaxprs import requested_outputs
 from ..compat.programs import (
-    memory_analysis,
-    program_devices,
     program_mesh,
-    text_for_cached_lines,
     text_for_frame_numbers,
-    xla_flops,
 )
 from ..compat.stages import (
     ProgramLeaf,
@@ -29,41 +23,28 @@ from ..compat.stages import (
     array_leaves,
     is_stage,
     output_leaves,
-    places_of_arguments,
     with_object_keys,
 )
-from ..compat.topology_names import Topology, parse_topology
+from ..compat.topology_names import parse_topology
 from ..facts.reports.codes import known_codes
 from ..facts.reports.findings import MIN_NBYTES
+from ..facts.reports.left_out import ALL, Parts
 from ..facts.reports.program import ProgramReport
 from ..facts.reports.program_memory import ProgramTimelineReport
-from ..geometry.layouts.links import Link, as_bandwidths
+from ..facts.reports.program_values import ProgramValue
+from ..geometry.layouts.links import as_bandwidths
 from ..geometry.layouts.notation import as_nbytes
 from ..geometry.layouts.spec import mesh_sizes
-from ..xla.hlo.collectives import instruction_text, may_send, movements
-from ..xla.hlo.dataflow import Dataflow
-from ..xla.hlo.loops import executions
 from ..xla.hlo.module import Module, read_module
-from ..xla.hlo.replica_groups import ProgramSlices
-from ..xla.hlo.resharding import replicated_values
-from .because import Reasons
-from .collectives import ProgramDevices, collectives_of, devices_of, totals_of
 from .compiled import (
-    CompiledStages,
-    caveats_of,
-    caveats_of_cache,
     caveats_of_tracing,
     compiled_of,
     definition_of,
-    gpu_shortage,
     out_of_memory_of,
     place_of,
 )
 from .constraints import constraints_of, with_padding
-from .control_flow import flops_of
-from .donations import donatable, donations_of, sharing
-from .full_replication import rematerializations_of, repeated_of
-from .memory import memory_of, saved_of, timeline_of, with_host_apart
+from .report_parts import OF_PARTS, OF_TIMELINE, PARTS, Fields, Program
 from .updates import MOST_CALLS, Interface, next_arguments, passed_on, with_lost_axes, with_replaced
 
 
@@ -83,10 +64,6 @@ def paused() -> Iterator[None]:
             gc.enable()
 
 
-_Fields = dict[str, Any]
-"""Fields of a report by name."""
-_OF_TIMELINE = ("name", "origin", "platform", "topology", "out_of_memory")
-"""Fields of a report that the one along the schedule has too."""
 _NO_RECORD = "the platform does not hand out the compiled program"
 
 
@@ -176,12 +153,13 @@ def program_report(
     values = array_leaves(args, kwargs)
     compiled, explains = compiled_of(f, args, kwargs, values, target, slices, explain=explain)
     with paused():
-        module = module_of(compiled.record, compiled.stages.lowered)
+        parts = Parts()
+        module = parts.made(ALL, lambda: module_of(compiled.record, compiled.stages.lowered), None)
         given, returned = _leaves(f, args, kwargs, values, compiled.stages, module)
-        interface, passed = _interface(given, returned, compiled.stages, module, lines)
+        interface, passed = _interface(given, returned, compiled.stages, module, lines, parts)
         place, platform = place_of(compiled, [*given, *returned])
         name, origin = definition_of(f, compiled.stages, module, lines)
-        fields: _Fields = {
+        fields: Fields = {
             "name": name,
             "origin": origin,
             "mesh": interface.mesh,
@@ -193,12 +171,16 @@ def program_report(
             "out_of_memory": out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
             "device_count": interface.device_count,
             "caveats": caveats_of_tracing(compiled.traced_on, place),
-            "passed_on": tuple(interface.arguments[number].path for number in sorted(passed)),
+            "passed_on": None
+            if passed is None
+            else tuple(interface.arguments[number].path for number in sorted(passed)),
             "ignored_codes": codes,
             "min_nbytes": least,
         }
+        if compiled.record is not None:
+            fields |= dict.fromkeys(OF_PARTS)
         if module is not None:
-            program = _Program(
+            program = Program(
                 compiled=compiled,
                 module=module,
                 interface=interface,
@@ -210,15 +192,19 @@ def program_report(
                 bandwidths=speeds,
                 explains=explains,
                 has_timeline=timeline,
+                parts=parts,
             )
-            for part in _PARTS:
-                fields |= part(program, fields)
+            nothing: Fields = {}
+            for part, make in PARTS.items():
+                fields |= parts.made(part, functools.partial(make, program, fields), nothing)
         elif not compiled.refusal:
-            fields["reason"] = _NO_RECORD
+            errors = (f"the compiled program cannot be read ({one.error})" for one in parts.left_out)
+            fields["reason"] = next(errors, _NO_RECORD)
+        fields["left_out"] = parts.left_out
     if steady and module is not None:
-        following = next_arguments((args, kwargs), values, given, returned, passed)
+        following = next_arguments((args, kwargs), values, given, returned, passed or {})
         calls = MOST_CALLS if steady is True else steady
-        fields["steady_sent_nbytes"] = None if passed else _sent_nbytes(fields)
+        fields["steady_sent_nbytes"] = _sent_nbytes(fields) if passed == {} else None
         if following is not None and calls > 1:
             args, kwargs = following
             options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False}
@@ -272,7 +258,7 @@ def program_timeline_report(
     report = program_report(f, *args, timeline=True, **options, **kwargs)
     if report.timeline is not None:
         return report.timeline
-    return ProgramTimelineReport(**{name: getattr(report, name) for name in _OF_TIMELINE})
+    return ProgramTimelineReport(**{name: getattr(report, name) for name in OF_TIMELINE})
 
 
 def _leaves(
@@ -295,187 +281,36 @@ def _interface(
     stages: Stages,
     module: Module | None,
     lines: UserLines,
-) -> tuple[Interface, dict[int, int]]:
+    parts: Parts,
+) -> tuple[Interface, dict[int, int] | None]:
     """Return the arguments and outputs of a program, and which are passed on, as of ``passed_on``."""
     mesh = program_mesh([*given, *returned])
     arguments, outputs = argument_values(given, mesh), output_values(returned, mesh)
     jaxpr = None if stages.traced is None else stages.traced.jaxpr
     if module is not None:
         requested = [None] * len(outputs) if jaxpr is None else requested_outputs(jaxpr)
-        outputs = with_requested(outputs, requested)
-        outputs = with_lost_axes(outputs, arguments, module, [asked is not None for asked in requested])
+        as_asked = outputs = with_requested(outputs, requested)
+        are_asked = [asked is not None for asked in requested]
+        outputs = parts.made(
+            "lost mesh axes", lambda: with_lost_axes(as_asked, arguments, module, are_asked), outputs
+        )
     if jaxpr is None:
         return Interface(mesh, arguments, outputs, None), {}
-    constraints = constraints_of(jaxpr, module, lines)
+    constraints = parts.made("constraints", lambda: constraints_of(jaxpr, module, lines), None)
     is_donated = [leaf.is_donated for leaf in given]
-    outputs = with_replaced(with_padding(outputs, constraints), arguments, is_donated, jaxpr)
-    passed = passed_on(outputs, arguments, is_donated, jaxpr)
+    plain = with_padding(outputs, constraints or ())
+
+    def next_call() -> tuple[tuple[ProgramValue, ...], dict[int, int] | None]:
+        replaced = with_replaced(plain, arguments, is_donated, jaxpr)
+        return replaced, passed_on(replaced, arguments, is_donated, jaxpr)
+
+    outputs, passed = parts.made("what the next call gets", next_call, (plain, None))
     return Interface(mesh, arguments, outputs, constraints), passed
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Program:
-    """A compiled program: what each part of its report is made of."""
-
-    compiled: CompiledStages
-    module: Module
-    interface: Interface
-    platform: str
-    topology: Topology | None
-    leaves: Sequence[ProgramLeaf]
-    """Leaves of the arguments."""
-
-    values: Sequence[Any]
-    """The arrays among them."""
-
-    lines: UserLines
-    bandwidths: Mapping[Link, int]
-    explains: bool
-    has_timeline: bool
-
-    @cached_property
-    def devices(self) -> ProgramDevices | None:
-        """The devices; None if they are not known."""
-        return devices_of(program_devices(self.compiled.stages, self.leaves))
-
-    @cached_property
-    def device_count(self) -> int:
-        """Number of devices."""
-        return self.module.device_count if self.devices is None else self.devices.count(self.module)
-
-    @cached_property
-    def slices(self) -> ProgramSlices | None:
-        """The slices, if XLA has compiled the program for a single one."""
-        return None if self.devices is None else self.devices.slices(self.module)
-
-    @cached_property
-    def paths(self) -> dict[str, str]:
-        """Path of each argument by the ``op_name`` of its parameter."""
-        pairs = zip(self.leaves, self.interface.arguments, strict=True)
-        return {leaf.label: argument.path for leaf, argument in pairs if leaf.label is not None}
-
-    @cached_property
-    def reasons(self) -> Reasons:
-        """What collectives are needed for."""
-        interface, lowered = self.interface, self.compiled.stages.lowered
-        return Reasons(interface.arguments, interface.outputs, lowered, self.lines)
-
-
-def _flops(program: _Program, _: _Fields) -> _Fields:
-    """Return the fields of a report on flops."""
-    compiled, module = program.compiled, program.module
-    flops = flops_of(module, module.once(executions), program.lines)
-    return flops if compiled.refusal else {**flops, "xla_flops": xla_flops(compiled.stages.compiled)}
-
-
-def _collectives(program: _Program, _: _Fields) -> _Fields:
-    """Return the fields of a report on what is sent, and on what of it could not be read."""
-    module, interface = program.module, program.interface
-    collectives, unread = collectives_of(
-        module,
-        module.once(executions),
-        interface.mesh,
-        program.paths,
-        program.lines,
-        interface.constraints,
-        program.reasons.of if program.explains else None,
-        program.devices,
-    )
-    local = (row for row in module.unknown_types if not may_send(row))
-    return {
-        "device_count": program.device_count,
-        "collectives": collectives,
-        "sent": totals_of(collectives, program.bandwidths),
-        "unread": tuple(dict.fromkeys((*map(instruction_text, module.unknown_types), *unread))),
-        "unread_local": tuple(dict.fromkeys(map(instruction_text, local))),
-    }
-
-
-def _repeated(program: _Program, fields: _Fields) -> _Fields:
-    """Return the fields of a report on values that devices hold or compute whole."""
-    module, interface, lines = program.module, program.interface, program.lines
-    dataflow = module.once(Dataflow)
-    moved, _ = movements(dataflow, program.slices)
-    replicated = replicated_values(dataflow, moved)
-    mesh, count = interface.mesh, interface.device_count
-    sizes = mesh.shape if mesh and count == program.device_count else None
-    times = module.once(executions)
-    return {
-        "rematerializations": rematerializations_of(replicated, dataflow, sizes, times, lines),
-        "repeated": repeated_of(
-            interface,
-            module,
-            fields["known_dot_flops"],
-            moved,
-            sizes,
-            program.paths,
-            lines,
-            replicated,
-            is_numbered=program.slices is None,
-        ),
-    }
-
-
-def _donations(program: _Program, _: _Fields) -> _Fields:
-    """Return the fields of a report on memory that outputs reuse."""
-    arguments, outputs = program.interface.arguments, program.interface.outputs
-    is_donated = [leaf.is_donated for leaf in program.leaves]
-    places = places_of_arguments(program.values, program.leaves) or ()
-    shared = sharing(arguments, [buffer_key(program.values[place]) for place in places])
-    donations = donations_of(arguments, is_donated, outputs, program.module, shared)
-    return {
-        "donations": donations,
-        "donatable": donatable(arguments, is_donated, outputs, donations, shared),
-    }
-
-
-def _memory(program: _Program, fields: _Fields) -> _Fields:
-    """Return the fields of a report on memory; none if the compiler refused the program."""
-    if program.compiled.refusal:
-        return {}
-    stages, interface, lines = program.compiled.stages, program.interface, program.lines
-    topology = program.topology
-    saved = saved_of(stages, program.leaves, lines, interface.device_count, explains=program.explains)
-    statistics = memory_analysis(stages.compiled)
-    memory = memory_of(program.module, statistics, program.platform, lines, stages.traced, saved)
-    memory = with_host_apart(memory, interface.arguments, interface.outputs, fields["donations"])
-    if topology is None:
-        return {"memory": memory}
-    needed, available = memory.allocated_nbytes, topology.memory_nbytes
-    memory = replace(memory, required_nbytes=needed, available_nbytes=available)
-    return {"memory": memory, "out_of_memory": gpu_shortage(topology, memory) if topology.is_gpu else None}
-
-
-def _schedule(program: _Program, fields: _Fields) -> _Fields:
-    """Return the field of a report on memory along the schedule, if it is asked for and known."""
-    memory = fields.get("memory")
-    if memory is None or not program.has_timeline:
-        return {}
-    about = ProgramTimelineReport(**{name: fields[name] for name in _OF_TIMELINE})
-    return {"timeline": timeline_of(about, memory, program.module, program.lines)}
-
-
-def _caveats(program: _Program, fields: _Fields) -> _Fields:
-    """Return the field of a report on what differs elsewhere or is unsure."""
-    interface, module = program.interface, program.module
-    dtypes = {value.dtype for value in (*interface.arguments, *interface.outputs)}
-    collectives, dots, ffts = (fields[name] for name in ("collectives", "dot_totals", "fft_totals"))
-    cached = text_for_cached_lines(program.compiled.stages.lowered)
-    return {
-        "caveats": (
-            *fields["caveats"],
-            *caveats_of_cache(cached, module, program.lines),
-            *caveats_of(program.platform, dtypes, collectives, module, dots, ffts),
-            *program.reasons.caveats,
-        )
-    }
-
-
-_PARTS = (_flops, _collectives, _repeated, _donations, _memory, _schedule, _caveats)
-"""Parts of the report on a compiled program: each makes fields of it from the program and earlier fields."""
-
-
-def _sent_nbytes(fields: _Fields) -> int | None:
+def _sent_nbytes(fields: Fields) -> int | None:
     """Return the bytes that a device sends in one call; None if a part of them is unknown."""
+    if fields["sent"] is None:
+        return None
     is_unknown = fields["sent"].unknown_count or {*fields["unread"]} - {*fields["unread_local"]}
     return None if is_unknown else fields["sent"].nbytes

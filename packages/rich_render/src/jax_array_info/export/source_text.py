@@ -71,7 +71,7 @@ def program_margin(report: ProgramReport) -> Margin:
     title = Text("lines that ", "bold").append("move", _SENT).append(" or ").append("keep", _KEPT)
     margin = Margin(title.append(" bytes, per device and call"), ("sent", "live"))
     _mark_collectives(margin, report)
-    for reshard in report.rematerializations:
+    for reshard in report.rematerializations or ():
         if reshard.origin is not None:
             change = f"resharded by full replication {reshard.change(report.mesh)}".rstrip()
             suffix = "" if reshard.count == 1 else " each"
@@ -91,7 +91,7 @@ def program_margin(report: ProgramReport) -> Margin:
 
 def _mark_collectives(margin: Margin, report: ProgramReport) -> None:
     """Add the collectives to their lines; those with the same words have one note with their sum."""
-    for line, ones in margin.by_line(report.collectives, lambda collective: collective.origin):
+    for line, ones in margin.by_line(report.collectives or (), lambda collective: collective.origin):
         bounded = [collective for collective in ones if collective.bound_nbytes is not None]
         line.is_uncertain = len(bounded) < len(ones)
         line.weight = most_nbytes(bounded) or 0
@@ -111,7 +111,7 @@ def _mark_kept(margin: Margin, report: ProgramReport) -> None:
 
     Scalars such as the counters of loops have no notes where other temporaries are far larger.
     """
-    temporaries = report.memory.temporaries if report.memory is not None else ()
+    temporaries = (report.memory.temporaries if report.memory is not None else ()) or ()
     least = max((temporary.nbytes * temporary.count for temporary in temporaries), default=0) / _LEAST_SHARE
     large = [temporary for temporary in temporaries if temporary.nbytes * temporary.count >= least]
     for line, ones in margin.by_line(large, lambda temporary: temporary.origin):

@@ -62,7 +62,7 @@ def memory_lines(report: ProgramReport) -> Iterator[str]:
 
 def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
     """Yield the largest temporaries and what the backward pass needs."""
-    if memory.temporaries:
+    if memory.temporaries and memory.live_nbytes is not None:
         live = f"{format_bytes(memory.live_nbytes)} live at once"
         smaller = memory.live_nbytes - sum(
             temporary.nbytes * temporary.count for temporary in memory.temporaries
@@ -129,7 +129,7 @@ def _bytes(nbytes: int | None) -> str:
 
 def _excess(memory: ProgramMemory) -> str:
     """Return where the bytes are that XLA does not allocate for temporaries; empty if there are none."""
-    excess = 0 if memory.temporary_nbytes is None else memory.live_nbytes - memory.temporary_nbytes
+    excess = 0 if memory.temporary_nbytes is None else (memory.live_nbytes or 0) - memory.temporary_nbytes
     is_in_outputs = excess <= (memory.output_nbytes or 0)
     where = "in the memory of outputs" if is_in_outputs else "more than XLA allocates"
     return f"; {format_bytes(excess)} {where}" if excess > 0 else ""
@@ -208,7 +208,7 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
 
 def memory_table(memory: ProgramMemory) -> Table:
     """Return the table of temporaries; without rows if the summary has all."""
-    temporaries = memory.temporaries
+    temporaries = memory.temporaries or ()
 
     def row(temporary: Temporary) -> Row:
         size, _, array, line, *_ = _entry(temporary)
@@ -255,7 +255,7 @@ def value_lines(report: ProgramReport) -> Iterator[str]:
             if words := _number_words(report, **{state: True}):
                 like = f"; {kept} of {known} with a known argument keep its sharding"
                 yield f"{title}: {words}{like if kept and state == 'is_free' else ''}"
-    if report.constraints is None:
+    if report.constraints is None and not report.lacks("constraints"):
         yield "constraints inside: unknown for a lowered or compiled function"
     hosted = (value for value in (*report.arguments, *report.outputs) if value.is_in_host_memory)
     for kind in dict.fromkeys(value.memory_kind for value in hosted):

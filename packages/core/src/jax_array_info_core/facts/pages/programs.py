@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...base.grouping import sums_by_key
 from ...base.quantities import format_bytes, grouped
+from ...base.text import UNKNOWN
 from ...geometry.layouts.dtypes import type_text
 from ..reports import Collective, ProgramReport, ProgramTimelineReport, SentBytes
 from ..reports.collectives import (
@@ -92,7 +93,7 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
         yield from sent_blocks(report)
     yield Source(report)
     yield _collectives(report)
-    yield from finding_blocks(report.findings)
+    yield from finding_blocks(report.findings or ())
     if report.memory is not None:
         yield from temporaries_blocks(report.memory)
         yield memory_table(report.memory)
@@ -108,9 +109,12 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
 
 def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
     """Yield the bytes that a device sends, with the sums by kind and axes."""
-    sent = report.sent
-    words = sent_words(sent, bound=most_nbytes(report.collectives))
-    if not report.collectives and not sent.nbytes and not sent.unknown_count:
+    sent, collectives = report.sent, report.collectives or ()
+    if sent is None:
+        yield Sentence(f"sent per device and call: {UNKNOWN}", "answer")
+        return
+    words = sent_words(sent, bound=most_nbytes(collectives))
+    if not collectives and not sent.nbytes and not sent.unknown_count:
         words = "none in the lines that could be read" if report.unread_sending else "none"
     phases = (f"{part.phase or 'unknown pass'} {sent_words(part, has_loops=False)}" for part in sent.by_phase)
     if any(part.phase for part in sent.by_phase):
@@ -123,7 +127,7 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
         name = f"{part.kind or 'unknown'} {over_words(part.axes, report.mesh)}"
         lines = sums_by_key(
             (origin_words(collective.origin), collective.total_nbytes or 0)
-            for collective in report.collectives
+            for collective in collectives
             if collective.origin and (collective.kind, collective.axes) == (part.kind, part.axes)
         )
         most = [f"{'most at ' if len(lines) > 1 else ''}{line}" for line, _ in lines.most_common(1)]
@@ -131,7 +135,7 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
 
     def rest(others: Sequence[SentBytes]) -> str:
         keys = {(part.kind, part.axes) for part in others}
-        ones = (collective for collective in report.collectives if (collective.kind, collective.axes) in keys)
+        ones = (collective for collective in collectives if (collective.kind, collective.axes) in keys)
         return f"{more(len(others))}, {sent_words(sent_by(ones), has_loops=False)}"
 
     yield listed(sent.by_kind_and_axes, entry, rest)
@@ -144,14 +148,17 @@ def _flops(report: ProgramReport) -> Iterator[str]:
 
     Those that XLA counts follow where they are many more.
     """
-    flops = report.dot_flops
+    flops, ffts = report.dot_flops, report.fft_totals
+    if report.known_dot_flops is None or ffts is None:
+        yield f"FLOPs: {UNKNOWN}"
+        return
     if flops != 0:
         older = FlopTotals(known=report.known_dot_flops if flops is None else flops, bound=flops)
-        words = ((report.dot_totals or older).words, *uncounted_words(report.uncounted_flops))
+        words = ((report.dot_totals or older).words, *uncounted_words(report.uncounted_flops or ()))
         yield f"matmul and convolution FLOPs: {'; '.join(words)}"
-    if report.fft_flops != 0:
-        yield f"FFT FLOPs: {report.fft_totals.words} (5 N log2 N, half for real numbers)"
-    for totals in report.decompositions:
+    if ffts.exact != 0:
+        yield f"FFT FLOPs: {ffts.words} (5 N log2 N, half for real numbers)"
+    for totals in report.decompositions or ():
         yield f"{totals.operation} FLOPs: {totals.words}"
     if report.is_mostly_uncounted:
         yield f"FLOPs by XLA's count: {grouped(report.xla_flops or 0)} per device and call, each loop once"
@@ -159,7 +166,7 @@ def _flops(report: ProgramReport) -> Iterator[str]:
 
 def _collectives(report: ProgramReport) -> Table:
     """Return the table of the collectives, the most bytes first, with the slowest link where it says more."""
-    has_links = bool(report.sent.over_links)
+    has_links = report.sent is not None and bool(report.sent.over_links)
 
     def row(fold: tuple[Collective, str]) -> Row:
         collective, because = fold
@@ -191,7 +198,7 @@ def _collectives(report: ProgramReport) -> Table:
         (("total",), (*name, "phase"), (*array, *place, "because")),
         (("total",), (*name, *array, *place, "phase", "because")),
     )
-    rows = limited(_folded(report.collectives), row, rest, is_apart=True)
+    rows = limited(_folded(report.collectives or ()), row, rest, is_apart=True)
     return Table("collectives", _COLLECTIVES, [rows], groupings)
 
 

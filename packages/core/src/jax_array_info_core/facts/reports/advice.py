@@ -10,6 +10,7 @@ from ...base import quantities
 from ...base.notebooks import Displayed
 from ...base.quantities import counted, format_bytes, grouped, percent_words
 from ...geometry.layouts.spec import MeshAxes
+from .left_out import LeftOut
 from .origin import Origin
 
 RemedyKind = Literal["argument", "output", "constraint"]
@@ -158,6 +159,9 @@ class AdviceReport(Displayed):
 
     caveats: tuple[str, ...] = ()
     """What is not known, and what may differ on another platform."""
+
+    left_out: tuple[LeftOut, ...] = ()
+    """Parts that could not be made because of an error in this package."""
 
     @property
     def answer(self) -> str:

@@ -100,6 +100,7 @@ from .origin import (
     Origin as Origin,
     SourceLine as SourceLine,
 )
+from .left_out import LeftOut as LeftOut
 from .program import (
     ProgramReport as ProgramReport,
 )

@@ -47,6 +47,9 @@ class RuleResult(Change):
     fact: str
     """What changed and what is allowed: ``sent +12.0 % (1.0 MiB to 1.1 MiB), allowed +5 %``."""
 
+    is_left_out: bool = False
+    """Whether the part of a program that the rule is about is left out of a report because of an error."""
+
     before: quantities.Total | None = None
     """Figure of the first program or tree; None if unknown. 0 for a rule on leaves."""
 

@@ -255,7 +255,11 @@ METRICS = (
             "program/collective_count",
             "count",
             "number of collectives in the program",
-            _if_compiled(lambda report: sum(collective.count for collective in report.collectives)),
+            _if_compiled(
+                lambda report: (
+                    None if report.collectives is None else sum(one.count for one in report.collectives)
+                )
+            ),
         ),
         (
             "program/dot_flops",
@@ -263,7 +267,12 @@ METRICS = (
             "floating-point operations of dots in one call, on one device; absent if some are not counted",
             _if_compiled(lambda report: report.dot_flops),
         ),
-        ("program/finding_count", "count", "number of findings", lambda report: len(report.findings)),
+        (
+            "program/finding_count",
+            "count",
+            "number of findings",
+            lambda report: None if report.findings is None else len(report.findings),
+        ),
     ),
     *_table(
         HostsReport,

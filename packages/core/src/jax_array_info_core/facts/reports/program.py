@@ -15,6 +15,7 @@ from .collectives import Collective, SentTotals
 from .compiler_messages import OutOfMemory, Rematerialization, full_replication, refusal, unread_lines
 from .control_flow import FlopTotals
 from .findings import Finding, Limits, accepted_words, findings_words, reported
+from .left_out import ALL, LeftOut, Parts
 from .origin import Origin
 from .program_findings import (
     changed,
@@ -38,7 +39,7 @@ class ProgramReport(Displayed):
     """What XLA made of a function. Returned by ``program_report``.
 
     Bytes are those of one device. Shapes are global in arguments, outputs and constraints, and those of one
-    device in the rest.
+    device in the rest. The fields of a part that is left out because of an error are None.
     """
 
     name: str
@@ -69,20 +70,20 @@ class ProgramReport(Displayed):
     constraints: tuple[Constraint, ...] | None = ()
     """Sharding constraints inside the function. None for a Lowered or Compiled, which has no jaxpr."""
 
-    donations: tuple[Donation, ...] = ()
+    donations: tuple[Donation, ...] | None = ()
     """Donated arguments."""
 
-    donatable: tuple[Donation, ...] = ()
+    donatable: tuple[Donation, ...] | None = ()
     """Arguments that are not donated, each with an output that could reuse its memory: it has the same dtype,
     shape, memory kind and sharding, and reuses no other argument."""
 
-    collectives: tuple[Collective, ...] = ()
+    collectives: tuple[Collective, ...] | None = ()
     """Collectives, the most bytes first; those with an unknown number of executions come first."""
 
-    sent: SentTotals = field(default_factory=SentTotals)
+    sent: SentTotals | None = field(default_factory=SentTotals)
     """Totals of the bytes sent."""
 
-    passed_on: tuple[str, ...] = ()
+    passed_on: tuple[str, ...] | None = ()
     """Paths of the arguments that return with another sharding: donated ones, those with an output of the
     same keys, and those with an output that is their update or gradient. The figures are those of the first
     call: if the arguments are passed on as returned, the second call compiles again. Empty for a Lowered or
@@ -92,10 +93,10 @@ class ProgramReport(Displayed):
     """Bytes that a device sends per call once no call compiles again; None unless ``steady`` is on, and if
     unknown."""
 
-    rematerializations: tuple[Rematerialization, ...] = ()
+    rematerializations: tuple[Rematerialization, ...] | None = ()
     """Values that XLA replicates and shards again, the most bytes first."""
 
-    repeated: tuple[RepeatedValue, ...] = ()
+    repeated: tuple[RepeatedValue, ...] | None = ()
     """Values that every device computes or holds whole, the most bytes first."""
 
     memory: ProgramMemory | None = None
@@ -113,38 +114,41 @@ class ProgramReport(Displayed):
     multiply-add of real numbers, eight for one of complex numbers. None if some are not counted, in a loop of
     unknown length, or on one side of a conditional."""
 
-    known_dot_flops: quantities.Total = 0
+    known_dot_flops: quantities.Total | None = 0
     """``dot_flops`` without these."""
 
     dot_totals: FlopTotals | None = None
     """Operations of dots and convolutions, with those in loops of unknown length and in conditionals. None in
     reports of older versions."""
 
-    fft_totals: FlopTotals = field(default_factory=FlopTotals)
+    fft_totals: FlopTotals | None = field(default_factory=FlopTotals)
     """Operations of Fourier transforms: 5 N log2 N for each of N elements, half for real numbers."""
 
-    decompositions: tuple[FlopTotals, ...] = ()
+    decompositions: tuple[FlopTotals, ...] | None = ()
     """Operations of each kind of matrix decomposition, and of triangular solves, by the usual counts."""
 
     xla_flops: quantities.Total | None = None
     """All floating-point operations on one device as XLA's cost analysis counts them: a loop's body once.
     None where the backend tells none."""
 
-    uncounted_flops: tuple[UncountedFlops, ...] = ()
+    uncounted_flops: tuple[UncountedFlops, ...] | None = ()
     """Operations that are not counted, such as kernels of Pallas."""
 
     reason: str | None = None
     """Reason why the compiled program is not known: its platform does not hand it out. None if it is known,
     and if it did not fit. The report then has only what JAX tells of it."""
 
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] | None = ()
     """Lines of the program that could not be read. The other figures do not include them."""
 
-    unread_local: tuple[str, ...] = ()
+    unread_local: tuple[str, ...] | None = ()
     """Those of ``unread`` that send nothing to other devices, such as an elementwise operation."""
 
     caveats: tuple[str, ...] = ()
-    """Figures that differ on another platform."""
+    """Figures that differ on another platform, and parts that are left out."""
+
+    left_out: tuple[LeftOut, ...] = ()
+    """Parts that could not be made because of an error in this package."""
 
     ignored_codes: tuple[str, ...] = ()
     """Codes of findings to leave out."""
@@ -152,21 +156,31 @@ class ProgramReport(Displayed):
     min_nbytes: quantities.Size = 0
     """Bytes per device below which findings about bytes are left out."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] | None = ()
     """Findings, computed from the other fields."""
 
     def __post_init__(self) -> None:
         for what, values in (("arguments", self.arguments), ("outputs", self.outputs)):
             require_own_paths(what, (value.path for value in values))
-        object.__setattr__(self, "findings", _findings(self))
+        parts = Parts(self.left_out)
+        object.__setattr__(self, "findings", parts.made("findings", lambda: _findings(self), None))
+        object.__setattr__(self, "left_out", parts.left_out)
+        caveats = (*self.caveats, *(part.words for part in parts.left_out))
+        object.__setattr__(self, "caveats", tuple(dict.fromkeys(caveats)))
+
+    def lacks(self, part: str) -> str | None:
+        """Return why a part, such as ``collectives``, is left out, in words; None if it is not."""
+        return next((left_out.words for left_out in self.left_out if left_out.part in (part, ALL)), None)
 
     @property
     def answer(self) -> str:
         """What the program sends over slow links, whether it fits, as far as known, and the findings."""
         about = self.out_of_memory or self.memory
         fit = about.answer if about else ""
-        words = findings_words(self.findings)
-        return "; ".join(filter(None, (self.reason, self.sent.over_links, fit, words)))
+        sent = self.sent.over_links if self.sent else ""
+        words = findings_words(self.findings or ()) if self.findings or not self.left_out else ""
+        names = ", ".join(part.part for part in self.left_out)
+        return "; ".join(filter(None, (self.reason, names and f"left out: {names}", sent, fit, words)))
 
     @property
     def first_call(self) -> str:
@@ -196,12 +210,13 @@ class ProgramReport(Displayed):
     @property
     def is_sent_known(self) -> bool:
         """Whether the collectives are all that the program sends, some maybe an unknown number of times."""
-        return self.is_known and not self.unread_sending
+        return self.is_known and self.sent is not None and not self.unread_sending
 
     @property
     def sent_nbytes(self) -> int | None:
         """Bytes that a device sends in one call of the program; None if a part of them is unknown."""
-        return self.sent.nbytes if self.is_sent_known and not self.sent.unknown_count else None
+        sent = self.sent if self.is_sent_known else None
+        return None if sent is None or sent.unknown_count else sent.nbytes
 
     @property
     def fft_flops(self) -> int | None:
@@ -210,12 +225,13 @@ class ProgramReport(Displayed):
         N elements have 5 N log2 N, half for real numbers. None if some are in a loop of unknown length or on
         one side of a conditional.
         """
-        return self.fft_totals.exact
+        return None if self.fft_totals is None else self.fft_totals.exact
 
     @property
     def decomposition_flops(self) -> int | None:
         """Floating-point operations of decompositions in one call, on one device; None if unknown."""
-        return known_sum(totals.exact for totals in self.decompositions)
+        totals = self.decompositions
+        return None if totals is None else known_sum(one.exact for one in totals)
 
     @property
     def is_mostly_uncounted(self) -> bool:
@@ -223,16 +239,16 @@ class ProgramReport(Displayed):
 
         If none are, whether it counts ten for each byte of the memory that the program needs.
         """
-        older = FlopTotals(known=self.known_dot_flops)
-        totals = (self.dot_totals or older, self.fft_totals, *self.decompositions)
-        ours = sum(total.counted for total in totals)
+        older = FlopTotals(known=self.known_dot_flops or 0)
+        totals = (self.dot_totals or older, self.fft_totals, *(self.decompositions or ()))
+        ours = sum(total.counted for total in totals if total is not None)
         nbytes = self.memory.needed_nbytes if self.memory else None
         return (self.xla_flops or 0) >= 10 * (ours or nbytes or LARGEST)
 
     @property
     def unread_sending(self) -> tuple[str, ...]:
         """Lines of ``unread`` that may send bytes to other devices. With any, the bytes sent are unknown."""
-        return tuple(line for line in self.unread if line not in self.unread_local)
+        return tuple(line for line in self.unread or () if line not in (self.unread_local or ()))
 
 
 def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[str]:
@@ -245,14 +261,14 @@ def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[
     in_loops = (
         0
         if has_loops
-        else sum(collective.count for collective in report.collectives if collective.is_in_loop)
+        else sum(collective.count for collective in report.collectives or () if collective.is_in_loop)
     )
     sends = sum(
         collective.count
-        for collective in report.collectives
+        for collective in report.collectives or ()
         if collective.depends_on_data and (has_loops or not collective.is_in_loop)
     )
-    if runs := report.sent.unknown_count - in_loops - sends:
+    if runs := (report.sent.unknown_count if report.sent else 0) - in_loops - sends:
         yield f"{counted(runs, 'collective runs', 'collectives run')} an unknown number of times"
     if sends:
         yield f"{counted(sends, 'collective sends', 'collectives send')} bytes that depend on data"
@@ -265,9 +281,8 @@ def _findings(report: ProgramReport) -> tuple[Finding, ...]:
 
 def accepted(report: ProgramReport) -> Iterator[str]:
     """Yield what the findings pass over: small costs, and ignored codes."""
-    yield from accepted_words(
-        _all_findings(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes)
-    )
+    found = () if report.findings is None else _all_findings(report)
+    yield from accepted_words(found, report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
 
 
 def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
@@ -291,14 +306,14 @@ def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
             remedy="Call tap_sharding on the value: it prints the sharding that XLA chose.",
         ),
         *changed([value for value in report.outputs if value.replaces is not None], report.arguments),
-        *shared([donation for donation in report.donations if donation.shares_with]),
-        *unused([donation for donation in report.donations if donation.is_unused]),
-        *missing(report.donatable),
-        *full_replication(report.rematerializations, report.mesh),
-        *repeated_values(report.repeated),
+        *shared([donation for donation in report.donations or () if donation.shares_with]),
+        *unused([donation for donation in report.donations or () if donation.is_unused]),
+        *missing(report.donatable or ()),
+        *full_replication(report.rematerializations or (), report.mesh),
+        *repeated_values(report.repeated or ()),
         *not_handed_out(report.reason),
         *unread_lines(
-            report.unread,
+            report.unread or (),
             "The figures do not include it.",
             "The figures do not include them.",
             "" if report.unread_sending else " without collectives",

@@ -163,12 +163,12 @@ class ProgramMemory:
     host_temporary_nbytes: quantities.Size | None = None
     """Bytes that XLA allocates for temporary values in host memory."""
 
-    temporaries: tuple[Temporary, ...] = ()
+    temporaries: tuple[Temporary, ...] | None = ()
     """Largest values that are live at the highest point of the schedule, the most bytes first: without
     arguments, outputs and constants, and without values outside of the main memory, such as in a TPU's
     VMEM."""
 
-    live_nbytes: quantities.Total = 0
+    live_nbytes: quantities.Total | None = 0
     """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
     where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
     values outside of the main memory."""
@@ -180,7 +180,7 @@ class ProgramMemory:
     live_at_backward: LiveAtBackward | None = None
     """Temporary values that are live when the backward pass begins; None if there is none."""
 
-    elsewhere: tuple[Temporary, ...] = ()
+    elsewhere: tuple[Temporary, ...] | None = ()
     """Largest temporary values that are not live at the highest point, the most bytes first."""
 
     @property

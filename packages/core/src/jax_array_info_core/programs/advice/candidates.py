@@ -16,6 +16,7 @@ from ...facts.pages.folds import path_pieces
 from ...facts.reports.advice import RemedyKind
 from ...facts.reports.array import Dim
 from ...facts.reports.collectives import Collective
+from ...facts.reports.left_out import Parts
 from ...facts.reports.origin import SourceLine
 from ...facts.reports.program import ProgramReport
 from ...facts.reports.program_values import (
@@ -144,7 +145,7 @@ def weights_of(report: ProgramReport) -> Weights:
     lines: Counter[tuple[str, int]] = Counter()
     paths: Counter[str] = Counter()
     total = 0
-    for collective in report.collectives:
+    for collective in report.collectives or ():
         nbytes = collective.total_nbytes or collective.sent_nbytes
         named_lines, named_paths = pointed_at(collective)
         lines.update(dict.fromkeys(named_lines, nbytes))
@@ -157,7 +158,12 @@ def weights_of(report: ProgramReport) -> Weights:
 
 
 def edits_in_order(
-    report: ProgramReport, values: Sequence[SiteValue], weights: Weights, *, has_places: bool = True
+    report: ProgramReport,
+    values: Sequence[SiteValue],
+    weights: Weights,
+    *,
+    has_places: bool = True,
+    parts: Parts | None = None,
 ) -> list[Edit]:
     """Return the changes to try: of each place the first, then of each the second, the most bytes first.
 
@@ -168,11 +174,15 @@ def edits_in_order(
         values: The expressions of its source that can have a constraint.
         weights: The bytes that it sends, by what the reasons point to.
         has_places: Whether arguments and outputs can change, too.
+        parts: What keeps the kinds of changes that fail.
     """
+    parts = Parts() if parts is None else parts
     sizes = {name: size for name, size in report.mesh.shape.items() if size > 1} if report.mesh else {}
-    queues = [*_constraints(values, weights, sizes)]
+    queues = parts.made("constraints to try", lambda: [*_constraints(values, weights, sizes)], [])
     if has_places:
-        queues += [*_arguments(report, weights, sizes), *_outputs(report, weights, sizes)]
+        given = "shardings of arguments to try", lambda: [*_arguments(report, weights, sizes)]
+        returned = "shardings of outputs to try", lambda: [*_outputs(report, weights, sizes)]
+        queues += parts.made(*given, []) + parts.made(*returned, [])
     queues.sort(key=lambda queue: -queue[0])
     rounds = itertools.zip_longest(*(edits for _, edits in queues))
     return [*dict.fromkeys(edit for edits in rounds for edit in edits if edit is not None)]

@@ -11,11 +11,14 @@ from typing import NamedTuple, Protocol
 from ...base.quantities import counted, known_sum
 from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy
 from ...facts.reports.collectives import because_words
+from ...facts.reports.left_out import ALL, Parts
 from ...facts.reports.program import ProgramReport
 from ..assertions import collective_words
 from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
+NEEDED = ("collectives", "memory", "FLOPs", ALL)
+"""Parts of the report on a program that have the figures by which changes are compared."""
 _LEAST_TRIES, _MOST_REASONS = 3, 5
 _LEAST_SECONDS = 600.0
 """Time that the program as it is may take, whatever the budget."""
@@ -127,7 +130,8 @@ def advised(
     deadline = compiled + 2 * budget
     stop = compiled + budget - min(_FOR_PROOFS * (compiled - start), budget / 2)
     report = base.report
-    edits = edits_in_order(report, base.values, weights_of(report), has_places=base.has_places)
+    parts = Parts([part for part in report.left_out if part.part in NEEDED])
+    edits = edits_in_order(report, base.values, weights_of(report), has_places=base.has_places, parts=parts)
     edits = [edit for edit in edits if base.has_outputs or not edit.outputs]
     advice = AdviceReport(
         name=report.name,
@@ -137,11 +141,12 @@ def advised(
         platform=report.platform,
         topology=report.topology,
         base=figures_of(report),
-        reason=_reason(base, edits),
-        caveats=base.caveats,
+        reason=_reason(base, edits, parts),
+        caveats=(*base.caveats, *(part.words for part in parts.left_out)),
+        left_out=parts.left_out,
     )
     if advice.reason is None and (reason := _short(_LEVEL * base.seconds, stop - now())):
-        reasons = tuple(map(collective_words, report.collectives[:_MOST_REASONS]))
+        reasons = tuple(map(collective_words, (report.collectives or ())[:_MOST_REASONS]))
         advice = replace(advice, reason=reason, reasons=reasons)
     if advice.reason is not None:
         return replace(advice, seconds=now() - start)
@@ -159,13 +164,15 @@ def advised(
         failed=len(tries.refused) + len(proofs.refused),
         unproved=proofs.late + len(proofs.refused),
         seconds=now() - start,
-        caveats=(*base.caveats, *_failures(tries, proofs)),
+        caveats=(*advice.caveats, *_failures(tries, proofs)),
     )
 
 
-def _reason(base: Base, edits: Sequence[Edit]) -> str | None:
+def _reason(base: Base, edits: Sequence[Edit], parts: Parts) -> str | None:
     """Return why no change is tried; None if some are."""
     figures = figures_of(base.report)
+    if parts.left_out and (not edits or lacking(base.report)):
+        return f"no change is tried: {parts.left_out[0].words}"
     if base.report.mesh is None or base.report.device_count < 2:
         return "no change to try: the program runs on one device"
     if not base.report.is_known or figures.memory_nbytes is None:
@@ -257,7 +264,7 @@ def because_of(report: ProgramReport, edit: Edit) -> str:
         edit: The change.
     """
     words: dict[str, int] = {}
-    for collective in reversed(report.collectives):
+    for collective in reversed(report.collectives or ()):
         lines, paths = pointed_at(collective)
         is_at_line = edit.site is not None and (edit.site.file, edit.site.line) in lines
         if is_at_line or not paths.isdisjoint((*edit.arguments, *edit.outputs)):
@@ -270,8 +277,13 @@ def resolved_by(before: ProgramReport, after: ProgramReport) -> tuple[str, ...]:
 
     A program has one finding of a code, about all of its values: fewer values do not resolve it.
     """
-    present = {finding.code for finding in after.findings}
-    return tuple(str(finding.full_code) for finding in before.findings if finding.code not in present)
+    present = {finding.code for finding in after.findings or ()}
+    return tuple(str(finding.full_code) for finding in before.findings or () if finding.code not in present)
+
+
+def lacking(report: ProgramReport) -> str | None:
+    """Return which part with figures of changes is left out of a report, in words; None if none is."""
+    return next(filter(None, map(report.lacks, NEEDED)), None)
 
 
 def figures_of(report: ProgramReport) -> ProgramFigures:

@@ -165,6 +165,35 @@ def program_in(record: bytes) -> tuple[bytes, Any]:
     return bytes(program.hlo_module.SerializeToString()), program.buffer_assignment
 
 
+def bind_operands(message: Any) -> None:
+    """Let each asynchronous operation of a scheduled program begin where it has all its operands.
+
+    What runs on a TPU's SparseCore begins without them: updates hand them over. The last of these becomes the
+    start, and the earlier ones are left out.
+
+    Args:
+        message: The ``HloModuleProto``, which is changed.
+    """
+    orders = {sequence.key: sequence.value.instruction_ids for sequence in message.schedule.sequences}
+    for computation in message.computations if orders else ():
+        order = orders.get(computation.id, [])
+        starts: dict[int, Any] = {}
+        for instruction in [*computation.instructions] if order else ():
+            if instruction.opcode == "async-start":
+                starts[instruction.id] = instruction
+            elif len(instruction.operand_ids) > 1 and instruction.operand_ids[0] in starts:
+                start = starts[instruction.operand_ids[0]]
+                bound = type(start)()
+                bound.CopyFrom(start)
+                bound.id = instruction.id
+                bound.shape.CopyFrom(instruction.shape)
+                bound.operand_ids.extend(instruction.operand_ids[1:])
+                computation.instructions.remove(start)
+                order.remove(start.id)
+                instruction.CopyFrom(bound)
+                starts[instruction.id] = instruction
+
+
 WITHOUT_DATA = ("token", "opaque")
 _UNKNOWN = "unknown type"
 """Start of the name of a type that is not known, such as ``unknown type 40``."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .messages import PRIMITIVES, ArrayShape, Type, Types, hlo_classes
+from .messages import PRIMITIVES, ArrayShape, Type, Types, bind_operands, hlo_classes
 from .source import Frame, StackFrames
 
 Role = Literal["body", "condition", "branch", "callee", "element", "unknown"]
@@ -360,6 +360,7 @@ class Module:
         """Name, such as ``jit_step``."""
         self.entry: str = message.entry_computation_name
         """Name of the entry computation."""
+        bind_operands(message)
         bodies = {computation.id: computation for computation in message.computations}
         self.names: Mapping[int, str] = {number: computation.name for number, computation in bodies.items()}
         """Names of the computations by id."""
