@@ -65,7 +65,7 @@ def test_nothing_helps_a_program_that_is_right(name):
     report = advice_on(WRONG, name, SIZES)
     assert (report.remedies, report.trades) == ((), ())
     assert report.tried >= 5
-    assert report.answer == f"{report.tried} changes tried, none helps"
+    assert report.answer.startswith(f"none of {report.tried} changes tried helps")
 
 
 @pytest.mark.parametrize("seed", range(300 if IS_LONG else 1))

@@ -75,8 +75,10 @@ def test_the_gain_is_that_of_the_bytes_sent_if_they_are_fewer():
 
 
 def test_no_try_is_not_the_answer_that_none_helps():
-    assert replace(ADVICE, remedies=()).answer == "24 changes tried, none helps"
-    assert replace(ADVICE, remedies=(), unproved=2).answer == "24 changes tried, none is proved to help"
+    assert replace(ADVICE, remedies=()).answer == "none of 24 changes tried helps"
+    untried = replace(ADVICE, remedies=(), untried=1)
+    assert untried.answer == "none of 24 changes tried helps; 1 was not tried"
+    assert replace(ADVICE, remedies=(), unproved=2).answer == "none of 24 changes tried is proved to help"
     assert replace(ADVICE, remedies=(), tried=0, failed=2).answer == "no change was measured"
 
 

@@ -59,7 +59,7 @@ def test_a_child_answers_and_leaves_nothing(module: str) -> None:
     assert child.ask("os.environ['OF_CHILD']", soon()) == "yes"
     assert len(child.ask("'x' * 10_000_000", soon())) == 10_000_000
     number = child.ask("os.getpid()", soon())
-    assert child.ask("os.getsid(0)", soon()) == number
+    assert child.ask("os.getsid(0)", soon()) != os.getsid(0)
     child.close()
     child.close()
     assert not is_running(number)
@@ -93,10 +93,9 @@ def test_a_child_that_is_late_is_ended(module: str) -> None:
 def test_a_child_ends_with_its_object(module: str) -> None:
     """An interrupt before it is closed leaves no process behind."""
     child = Child.start(module, {})
-    state, number = child._state, child.ask("os.getpid()", soon())
+    number = child.ask("os.getpid()", soon())
     del child
     gc.collect()
-    assert state.is_done.wait(60)
     assert not is_running(number)
 
 

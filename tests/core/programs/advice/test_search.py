@@ -8,6 +8,7 @@ from jax_array_info_core.facts.reports.left_out import ALL
 from jax_array_info_core.programs.advice import candidates
 from jax_array_info_core.programs.advice.search import (
     Base,
+    EndedError,
     TimeOverError,
     TryFailedError,
     TwinError,
@@ -68,7 +69,7 @@ def test_changes_that_are_proved_are_listed():
 def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
     """The answer is not that none helps."""
     report = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
-    assert report.answer == "6 changes tried, none is proved to help"
+    assert report.answer == "none of 6 changes tried is proved to help; 118 were not tried"
     assert report.failed == report.unproved > 0
     (caveat,) = report.caveats
     assert caveat.endswith(
@@ -91,12 +92,38 @@ def test_changes_that_are_those_of_others_do_not_count_as_tries():
     report = advised(RefusingEngine(clock), 60, most=3, now=clock)
     assert (report.tried, report.failed, clock.seconds) == (0, 3, 10)
     assert report.caveats == ("Each of 3 changes failed, the last with try 5",)
-    assert report.answer == "no change was measured"
+    assert report.answer.startswith("no change was measured; ")
+
+
+class EndingEngine(FakeEngine):
+    """Ends with each change of a kind."""
+
+    def tried(self, edit, deadline):
+        self.kinds = [*getattr(self, "kinds", ()), edit.kind]
+        if edit.kind == self.kinds[0]:
+            raise EndedError("ended")
+        return super().tried(edit, deadline)
+
+    def proved(self, edit, deadline):
+        raise TimeOverError
+
+
+def test_a_kind_of_change_that_ends_the_process_comes_after_the_others():
+    """After four ends it is not tried, and counted."""
+    clock = Clock()
+    engine = EndingEngine(clock)
+    report = advised(engine, 600, now=clock)
+    first, *others = engine.kinds
+    assert others[-3:] == [first] * 3
+    assert first not in others[:-3]
+    assert (report.failed, report.tried) == (4, len(others) - 3)
+    assert report.untried > 0
+    assert report.answer.endswith(f"; {report.untried} were not tried")
 
 
 def test_a_change_without_time_for_its_proof_is_said():
     report = advice(60, TimeOverError())
-    assert report.answer == "6 changes tried, none is proved to help"
+    assert report.answer == "none of 6 changes tried is proved to help; 118 were not tried"
     assert (report.failed, report.unproved > 0) == (0, True)
     assert report.caveats[0].endswith(" that may help could not be proved in time: --budget")
 

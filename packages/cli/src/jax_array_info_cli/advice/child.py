@@ -107,7 +107,7 @@ def main() -> None:
         if task.searches:
             _search(task, source, values, parent, messages)
         else:
-            answer = Reported(reported(task, source), source.digests)
+            answer = Reported(reported(task, source, parent.begin), source.digests)
     except Refusal as error:
         answer = Failed("refused", error.format_message(), error.__cause__ is not None)
     except NotCompiledError as error:
@@ -148,13 +148,21 @@ def _changed(source: Source) -> Failed | None:
     return Failed("changed", f"{names[0]} changed while it was looked at: run again") if names else None
 
 
-def reported(task: Task, source: Source) -> ProgramReport:
-    """Return the report on the program with a change."""
+def reported(task: Task, source: Source, begin: Callable[[str], None] | None = None) -> ProgramReport:
+    """Return the report on the program, with a change if there is one.
+
+    Args:
+        task: The task.
+        source: What runs the user's files.
+        begin: The function that is called with each step that begins.
+    """
     from jax_array_info_core import program_report
 
     change = task.change
 
     def report_of(function: Any, *arguments: Any, **options: Any) -> ProgramReport:
+        if begin is not None:
+            begin(f"compiling {task.request.function}")
         given: Sequence[Any] = arguments
         if change is not None:
             function, given = changed(change, function, arguments)
@@ -175,6 +183,7 @@ def _search(task: Task, source: Source, values: Values, parent: Parent, messages
                 f"{task.request.function} is lowered already, so that nothing in it can change: name the"
                 " function that is lowered"
             )
+        parent.begin(f"compiling {task.request.function}")
         report = program_report(function, *arguments, **options)
         caveats = [_TOO_DEEP.format(os.path.basename(file)) for file in source.too_deep]
         tries = Tries(function, arguments, values, report, caveats if task.has_calls else [_NO_CALLS])
@@ -183,7 +192,7 @@ def _search(task: Task, source: Source, values: Values, parent: Parent, messages
         for what, change in messages:
             try:
                 parent.answer(tries.code(change) if what == "code" else tries.figures(change))
-            except Exception as error:  # whatever the function, JAX or XLA raises
+            except (Exception, SystemExit) as error:  # whatever the function, JAX or XLA raises
                 parent.answer(Failed("failed", described(error)))
         return report
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from jax_array_info_core.base.quantities import counted, duration_words
 from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyPlace
 from jax_array_info_core.geometry.layouts.spec import Spec
 from jax_array_info_core.programs.advice.candidates import Edit
-from jax_array_info_core.programs.advice.child import Child, EndedError
+from jax_array_info_core.programs.advice.child import Child
 from jax_array_info_core.programs.advice.code import spec_code
 from jax_array_info_core.programs.advice.search import (
     Base,
+    EndedError,
     TimeOverError,
     TryFailedError,
     TwinError,
@@ -32,8 +36,12 @@ from .changes import Change
 from .child import Failed, Program, Task
 
 _MODULE = "jax_array_info_cli.advice.child"
-_MOST_ENDS = 3
-"""Number of processes that can end while they try a change."""
+_SECONDS = 10.0
+"""Time after which a step of the program as it is is said, and again after twice as long."""
+
+
+def _say_nothing(words: str) -> None:
+    pass
 
 
 class ChangedError(Exception):
@@ -46,9 +54,13 @@ class SourceEngine:
     Args:
         request: The function and its arguments, with the options of the report.
         device_count: Number of devices of the mesh.
+        say: The function that prints which step takes long.
     """
 
-    def __init__(self, request: Request, device_count: int) -> None:
+    def __init__(
+        self, request: Request, device_count: int, say: Callable[[str], None] = _say_nothing
+    ) -> None:
+        self._say = say
         self._request = request
         # On CPU, a change is tried in about half of the time.
         self._here = replace(request, options={**request.options, "topology": None, "dcn": None})
@@ -58,7 +70,7 @@ class SourceEngine:
         self._child: Child | None = None
         self._program: Program | None = None
         self._base: ProgramReport | None = None
-        self._ends = 0
+        self._left: list[str] = []
         self._digests: dict[str, bytes] = {}
         self._has_calls = True
 
@@ -69,8 +81,18 @@ class SourceEngine:
     def close(self) -> None:
         """End the process that tries changes."""
         if self._child is not None:
-            self._child.close()
+            self._end(self._child)
             self._child = None
+
+    def _end(self, child: Child) -> None:
+        child.close()
+        self._left += child.left
+
+    def caveats(self) -> Iterator[str]:
+        """Yield what the file has started that is left."""
+        if self._left:
+            runs = counted(len(self._left), "process runs on in a session", "processes run on in sessions")
+            yield f"{runs} of their own, started by {self._name.source}: {', '.join(sorted({*self._left}))}"
 
     def base(self, deadline: float) -> Base:
         """Return the program as it is. Without one, the command ends."""
@@ -88,13 +110,15 @@ class SourceEngine:
         except EndedError as error:
             raise Refusal(f"{self._name}: {error}. jai-cli program {self._name} shows why") from None
         self._base = base.report
+        self._say = _say_nothing
         return base
 
     def _start(self, deadline: float) -> Program:
         """Start the process that tries changes, and return what it finds."""
         self._child = Child.start(_MODULE, self._environment, prints=True)
         task = Task(self._here, self._digests, searches=True, has_calls=self._has_calls)
-        program = self._child.ask(task, deadline)
+        with _Steps(f"importing {self._name.source}", self._say) as steps:
+            program = self._child.ask(task, deadline, steps.begin)
         if isinstance(program, Failed) and program.is_raised and self._has_calls:
             self.close()
             self._has_calls = False  # what jai-cli program loads is loaded
@@ -110,19 +134,15 @@ class SourceEngine:
         return figures
 
     def _asked(self, what: str, edit: Edit, deadline: float) -> Any:
-        if self._ends > _MOST_ENDS:
-            raise EndedError("the process that compiles ended too often")
         try:
             if self._child is None:
                 self._start(deadline)
             assert self._child is not None
             answer = self._child.ask((what, self._change(edit)), deadline)
         except (EndedError, TimeOverError):  # a check in C++ failed, its memory was full, or it takes long
-            self._ends += 1
             self.close()
             raise
         except (Refusal, NotCompiledError) as error:  # the file cannot be imported again
-            self._ends += 1
             self.close()
             raise EndedError(str(error)) from error
         if isinstance(answer, Failed):
@@ -177,9 +197,11 @@ class SourceEngine:
         """Return the report on the program with a change, in a process that ends with it."""
         child = Child.start(_MODULE, self._environment)
         try:
-            answer = child.ask(Task(self._request, self._digests, change=change), deadline)
+            say = self._say if change is None else _say_nothing
+            with _Steps(f"importing {self._name.source}", say) as steps:
+                answer = child.ask(Task(self._request, self._digests, change=change), deadline, steps.begin)
         finally:
-            child.close()
+            self._end(child)
         if isinstance(answer, Failed) and change is not None and answer.kind != "changed":
             raise TryFailedError(answer.message)
         _require(answer)
@@ -187,6 +209,33 @@ class SourceEngine:
         report, digests = answer
         self._digests.update(digests)
         return report
+
+
+class _Steps:
+    """Says, in a block, which step takes long."""
+
+    def __init__(self, step: str, say: Callable[[str], None]) -> None:
+        self._is_over = threading.Event()
+        self._say = say
+        self.begin(step)
+
+    def begin(self, step: str) -> None:
+        """Begin the next step."""
+        self._step, self._start, self._next = step, time.monotonic(), _SECONDS
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(1):
+            seconds = time.monotonic() - self._start
+            if seconds >= self._next:
+                self._say(f"{self._step} … {duration_words(seconds)}")
+                self._next *= 2
+
+    def __enter__(self) -> _Steps:
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
 
 
 def _require(answer: Any) -> None:

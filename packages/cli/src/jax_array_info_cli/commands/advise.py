@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -127,7 +128,11 @@ def advise(
     if topology is not None:
         with refused(TopologyError):
             parse_topology(topology)
-    engine = SourceEngine(request, math.prod(request.mesh.values()))
+    engine = SourceEngine(
+        request,
+        math.prod(request.mesh.values()),
+        lambda words: click.echo(shown_on_stderr(words), err=True),
+    )
     try:
         with refused(ChangedError):
             report = advised(engine, seconds)
@@ -136,6 +141,7 @@ def advise(
         return Answer((), has_finding=True)
     finally:
         engine.close()
+    report = replace(report, caveats=(*report.caveats, *engine.caveats()))
     has_finding = least is not None and any(_saved(remedy) >= least for remedy in report.remedies)
     lacks = bool(report.left_out) and (report.reason is not None or (least is not None and not has_finding))
     refusal = (report.reason or report.left_out[0].words) if lacks else None

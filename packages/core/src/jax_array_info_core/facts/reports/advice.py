@@ -148,6 +148,10 @@ class AdviceReport(Displayed):
     unproved: quantities.Size = 0
     """Number of changes that may help and are not listed: the time was over, or their proof failed."""
 
+    untried: quantities.Size = 0
+    """Number of changes that were not tried: the time was over, or others of their kind ended the
+    process."""
+
     seconds: quantities.Time = 0.0
     """Time that it took, in seconds."""
 
@@ -168,12 +172,15 @@ class AdviceReport(Displayed):
         """Whether a change helps, with the figure that the first one makes better."""
         if self.reason is not None:
             return self.reason
-        if not self.remedies:
+        if self.remedies:
+            helps = counted(len(self.remedies), "change helps", "changes help")
+            words = f"{helps}: {gain(self.remedies[0])}"
+        else:
             changes = counted(self.tried, "change", "changes")
-            none = "none is proved to help" if self.unproved else "none helps"
-            return f"{changes} tried, {none}" if self.tried else "no change was measured"
-        helps = counted(len(self.remedies), "change helps", "changes help")
-        return f"{helps}: {gain(self.remedies[0])}"
+            helps = "is proved to help" if self.unproved else "helps"
+            words = f"none of {changes} tried {helps}" if self.tried else "no change was measured"
+        untried = counted(self.untried, "was not tried", "were not tried")
+        return f"{words}; {untried}" if self.untried else words
 
 
 class Figure(NamedTuple):

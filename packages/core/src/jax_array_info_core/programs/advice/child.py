@@ -5,57 +5,48 @@ Messages are pickled: both ends are this package.
 
 from __future__ import annotations
 
-import _thread
 import os
 import pickle
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .search import TimeOverError, TryFailedError
+from .search import EndedError, TimeOverError
+from .watcher import SIGNALLED, names_outside
 
 _BOOTSTRAP = (  # imports nothing of the current directory
     "import sys; end = int(sys.argv[1]); sys.path[:] = sys.argv[2:end]; del sys.argv[1:end]; "
+    "from jax_array_info_core.programs.advice.watcher import watched; watched(int(sys.argv[2])); "
     "__import__(sys.argv.pop(1), fromlist=['main']).main()"
 )
-_POLL_SECONDS = 0.5
 _STDERR = 2
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """No SIGPIPE where the child has ended, for programs that end by it."""
 _CHUNK = 1 << 20
 
 
-class EndedError(TryFailedError):
-    """The child ended while it was asked: its memory was full, or a check in C++ failed."""
-
-
-class _State(NamedTuple):
-    """What the thread that owns the process shares with the object. It does not refer to the object."""
-
-    is_started: threading.Event
-    is_over: threading.Event
-    is_done: threading.Event
-    started: list[subprocess.Popen[bytes] | Exception]
-    """The process, or why there is none."""
+class _Step(NamedTuple):
+    words: str
 
 
 class Child:
     """A Python process that calls ``main`` of a module, which makes a ``Parent``.
 
     It has its own session, so that an interrupt from the keyboard does not end it, and neither input nor
-    output. It ends with ``close``, with this object, and with this process. A thread owns it: an interrupt,
-    which only the main thread gets, leaves nothing behind.
+    output. The session ends with ``close``, with this object, and with this process: a process above the
+    child watches the other end of the socket.
     """
 
-    def __init__(self, ours: socket.socket, state: _State) -> None:
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
         self._ours = ours
-        self._state = state
+        self._process = process
+        self.left: list[str] = []
+        """Names of the processes that it has started in other sessions, which do not end with it."""
 
     @classmethod
     def start(cls, module: str, environment: Mapping[str, str], *, prints: bool = False) -> Child:
@@ -71,16 +62,17 @@ class Child:
         """
         ours, theirs = socket.socketpair()
         theirs.setblocking(True)  # whatever the program set as the default
-        state = _State(threading.Event(), threading.Event(), threading.Event(), [])
-        child = cls(ours, state)
-        _thread.start_new_thread(_run, (state, theirs, module, {**os.environ, **environment}, prints))
-        state.is_started.wait()
-        if isinstance(problem := state.started[0], Exception):
-            child.close()
-            raise EndedError(f"no process could be started: {problem}")
-        return child
+        try:
+            with theirs:
+                process = _process(theirs.fileno(), module, {**os.environ, **environment}, prints)
+                return cls(ours, process)
+        except BaseException as error:  # an interrupt, too: then what has been started ends
+            ours.close()
+            if isinstance(error, Exception):
+                raise EndedError(f"no process could be started: {error}") from error
+            raise
 
-    def ask(self, message: Any, deadline: float) -> Any:
+    def ask(self, message: Any, deadline: float, on_step: Callable[[str], None] | None = None) -> Any:
         """Return the answer to a message. Both can be pickled.
 
         After any error, the child is ended.
@@ -88,6 +80,7 @@ class Child:
         Args:
             message: The message.
             deadline: When to stop waiting, on ``time.monotonic``.
+            on_step: The function that is called with each step that the child begins.
 
         Raises:
             EndedError: If the child ends.
@@ -98,7 +91,10 @@ class Child:
             with suppress(ConnectionError):  # the answer tells
                 self._ours.settimeout(_seconds_until(deadline))
                 self._ours.sendall(len(data).to_bytes(8, "little") + data, _NO_SIGNAL)
-            return _message(self._ours, deadline)
+            while isinstance(answer := _message(self._ours, deadline), _Step):
+                if on_step is not None:
+                    on_step(answer.words)
+            return answer
         except TimeoutError:
             self.close()
             raise TimeOverError from None
@@ -110,45 +106,21 @@ class Child:
             raise
 
     def close(self) -> None:
-        """End the child, and wait for its end."""
-        self._state.is_over.set()
-        self._state.is_done.wait()
+        """End the child and what it has started in its session, and wait for the end."""
+        if self._process.poll() is None and self._ours.fileno() >= 0:
+            self.left = names_outside(self._process.pid)
         self._ours.close()
+        self._process.wait()
 
     def __del__(self) -> None:
         """End the child if an interrupt came before ``close``."""
-        self._state.is_over.set()
         self._ours.close()
+        self._process.wait()
 
     def _how(self) -> str:
-        code = getattr(self._state.started[0], "returncode", None)
-        names = {-number.value: number.name for number in signal.Signals}
-        # SIGKILL is that of its own end
-        return f" with {names.get(code, f'exit code {code}')}" if code and code != -signal.SIGKILL else ""
-
-
-def _run(
-    state: _State, theirs: socket.socket, module: str, environment: dict[str, str], prints: bool
-) -> None:
-    """Start the process, and end it when it is over."""
-    try:
-        with theirs:
-            state.started.append(_process(theirs.fileno(), module, environment, prints))
-    except Exception as error:
-        state.started.append(error)
-    finally:
-        state.is_started.set()
-    process = state.started[0]
-    if isinstance(process, subprocess.Popen):
-        state.is_over.wait()
-        with suppress(OSError, subprocess.TimeoutExpired):
-            process.wait(_POLL_SECONDS / 10)  # the code of one that has ended by itself
-        if process.poll() is None:
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)  # also the processes that it has started
-        with suppress(OSError):
-            process.wait()
-    state.is_done.set()
+        code = self._process.returncode
+        names = {SIGNALLED + number.value: number.name for number in signal.Signals}
+        return f" with {names.get(code, f'exit code {code}')}" if code else ""
 
 
 def _process(
@@ -163,7 +135,7 @@ def _process(
     return subprocess.Popen(
         [
             *(sys.executable, *flags, "-c", _BOOTSTRAP, str(len(path) + 2), *path),
-            *(module, str(socket_number), str(os.getpid())),
+            *(module, str(socket_number)),
         ],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR if prints else subprocess.DEVNULL,
@@ -201,9 +173,7 @@ class Parent:
     """The process that has started this one, in its child."""
 
     def __init__(self) -> None:
-        number, parent = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-        _thread.start_new_thread(_watch, (parent,))
-        self._connection = socket.socket(fileno=number)
+        self._connection = socket.socket(fileno=int(sys.argv.pop(1)))
         self._connection.setblocking(True)
 
     def messages(self) -> Iterator[Any]:
@@ -215,6 +185,10 @@ class Parent:
                 return
             yield message
 
+    def begin(self, step: str) -> None:
+        """Say which step of the answer begins, such as ``compiling f``."""
+        self.answer(_Step(step))
+
     def answer(self, answer: Any) -> None:
         """Send the answer to a message."""
         reply = pickle.dumps(answer)
@@ -222,10 +196,3 @@ class Parent:
             self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
         except ConnectionError:  # it was interrupted
             os._exit(0)
-
-
-def _watch(parent: int) -> None:
-    """End this process when its parent has ended."""
-    while os.getppid() == parent:
-        time.sleep(_POLL_SECONDS)
-    os._exit(0)

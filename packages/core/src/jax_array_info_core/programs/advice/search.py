@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from ...base.quantities import counted, known_sum
-from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy
+from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy, RemedyKind
 from ...facts.reports.collectives import because_words
 from ...facts.reports.left_out import ALL, Parts
 from ...facts.reports.program import ProgramReport
@@ -20,6 +21,8 @@ from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 NEEDED = ("collectives", "memory", "FLOPs", ALL)
 """Parts of the report on a program that have the figures by which changes are compared."""
 _LEAST_TRIES, _MOST_REASONS = 3, 5
+_MOST_ENDS = 3
+"""Number of times that changes of a kind can end the process."""
 _LEAST_SECONDS = 600.0
 """Time that the program as it is may take, whatever the budget."""
 _LEVEL = 0.6
@@ -34,6 +37,10 @@ class TryFailedError(Exception):
 
 class TwinError(TryFailedError):
     """A change that gives the same program as one before, or as none."""
+
+
+class EndedError(TryFailedError):
+    """The process ended while it was asked: its memory was full, or a check in C++ failed."""
 
 
 class TimeOverError(Exception):
@@ -102,6 +109,8 @@ class _Tries(NamedTuple):
     measured: list[_Tried]
     refused: list[str]
     """Why others failed, each in words."""
+    untried: int
+    """Number of those for which there was no time, or that would end the process, too."""
 
 
 class _Proofs(NamedTuple):
@@ -163,6 +172,7 @@ def advised(
         tried=len(tries.measured),
         failed=len(tries.refused) + len(proofs.refused),
         unproved=proofs.late + len(proofs.refused),
+        untried=tries.untried,
         seconds=now() - start,
         caveats=(*advice.caveats, *_failures(tries, proofs)),
     )
@@ -205,20 +215,29 @@ def _short(seconds: float, available: float) -> str | None:
 def _tried(
     engine: Engine, edits: Sequence[Edit], most: int | None, has_time: Callable[[], bool], deadline: float
 ) -> _Tries:
-    """Measure changes while there is time, at most so many without those that are twins."""
-    tries = _Tries([], [])
-    for edit in edits:
-        if not has_time() or (most is not None and len(tries.measured) + len(tries.refused) >= most):
-            break
+    """Measure changes while there is time, at most so many without those that are twins.
+
+    A kind of change that has ended the process is tried after the others, and no more after some ends.
+    """
+    measured, refused, untried = list[_Tried](), list[str](), 0
+    left, ends = [*edits], Counter[RemedyKind]()
+    while left and has_time() and (most is None or len(measured) + len(refused) < most):
+        edit = left.pop(0)
         try:
-            tries.measured.append(_Tried(edit, engine.tried(edit, deadline)))
+            measured.append(_Tried(edit, engine.tried(edit, deadline)))
         except TwinError:
             continue
         except TryFailedError as error:
-            tries.refused.append(str(error))
+            refused.append(str(error))
+            ends[edit.kind] += isinstance(error, EndedError)
+            if ends[edit.kind] > _MOST_ENDS:
+                untried += sum(one.kind == edit.kind for one in left)
+                left = [one for one in left if one.kind != edit.kind]
+            left.sort(key=lambda one: ends[one.kind])
         except TimeOverError:
+            untried += 1
             break
-    return tries
+    return _Tries(measured, refused, untried + len(left))
 
 
 def _proved(
