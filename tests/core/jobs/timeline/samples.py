@@ -144,7 +144,7 @@ def record_mark(second: float, name: str, *, is_end: bool = False, **fields: obj
     return RecordMark(time=START + second, name=name, is_end=is_end, **fields)  # type: ignore[arg-type]
 
 
-def record_stall(second: float, step: int, line: int = 41, **fields: object) -> RecordStall:
+def record_stall(second: float, step: int | None, line: int = 41, **fields: object) -> RecordStall:
     """Return a stall in a line of data.py, which is found some seconds after the start, a minute after its begin."""
     origin = SourceLine(file="/home/me/data.py", line=line, function="make_array")
     train = SourceLine(file="/home/me/train.py", line=88, function="train")

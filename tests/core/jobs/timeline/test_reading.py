@@ -102,9 +102,9 @@ def test_only_new_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("damage", "reason"),
     [
         (b"\x00\xff{]\n", "1 line left out; line 13: not a line of a memory record"),
-        (b'{"line":"stall","time":5,"since":4}\n', "line 13: Object missing required field `step`"),
+        (b'{"line":"stall","time":5,"step":4}\n', "line 13: Object missing required field `since`"),
         (b'{"line":"stall","time":5,"since":-4,"step":1}\n', "line 13: Expected `float` >= 0"),
-        (b'{"line":"stall","time":5,"since":4,"step":"1"}\n', "line 13: Expected `int`, got `str`"),
+        (b'{"line":"stall","time":5,"since":4,"step":"1"}\n', "line 13: Expected `int | null`, got `str`"),
         (b'{"line":"stall","time":5,"since":4,"step":1,"threads":[3]}\n', "Expected `object`, got `int`"),
         (b'{"line":"sample","time":1}\n', "1 line left out; line 13: Object missing required field"),
         (b'{"line":"sample","time":-1,"in_use":[1]}\n', "line 13: Expected `float` >= 0"),

@@ -1,5 +1,6 @@
 """A step that does not end is one line of the record, with the stacks of the threads."""
 
+import dis
 import gc
 import threading
 import time
@@ -75,12 +76,80 @@ def test_a_step_stalls_after_ten_times_the_median():
     assert steps.look(861).step == 5
 
 
-def test_before_the_third_step_and_without_steps_nothing_stalls():
-    assert Steps().look(10_000) is None
-    assert Steps(0, 1).look(10_000) is None
-    steps = Steps(0, 1)
-    assert steps.look(100) is None
-    assert steps.next_look == pytest.approx(100 + stalls.LEAST)
+class Resting(Steps):
+    """A main thread that is at a place, and was put to sleep so many times, without steps."""
+
+    def __init__(self, monkeypatch, origin="x", waits_in=None):
+        super().__init__()
+        self.place, self.sleeps, self.read = 1, b"1", []
+        found = record_stall(0, None, waits_in=waits_in) if origin else None
+        monkeypatch.setattr(stalls, "_place", lambda _: self.place)
+        monkeypatch.setattr(stalls, "_sleeps", lambda _: self.sleeps)
+        monkeypatch.setattr(stalls, "_stall", lambda *args, **_: self.read.append(args[3]) or found)
+
+    def run(self, first, last, *, is_woken=False):
+        """Return the lines of the looks of some seconds, ten in each minute."""
+        lines = []
+        for second in range(first, last, 6):
+            if is_woken and self.sleeps is not None:
+                self.sleeps += b"1"
+            lines.append(self.look(second))
+            assert self.next_look == pytest.approx(second + stalls.LEAST / 10)
+        return [*filter(None, lines)]
+
+
+def test_a_main_thread_that_has_not_run_for_a_minute_is_told_once(monkeypatch):
+    """Before the third step. A signal may wake it once."""
+    rest = Resting(monkeypatch)
+    rest.step(0)
+    assert rest.run(0, 60) == []
+    [line] = rest.run(60, 600)
+    assert (line.is_over, rest.read) == (False, [60.0])
+    rest.sleeps = b"signal"
+    assert rest.run(600, 606) == []
+    rest.place = 2
+    assert [one.is_over for one in rest.run(606, 660)] == [True]
+
+
+def test_a_main_thread_that_runs_again_at_the_same_place_rests_no_more(monkeypatch):
+    rest = Resting(monkeypatch)
+    assert len(rest.run(0, 66)) == 1
+    assert [one.is_over for one in rest.run(66, 90, is_woken=True)] == [True]
+    assert rest.run(90, 600, is_woken=True) == []
+    assert len(rest.run(600, 666)) == 1
+
+
+def test_a_main_thread_that_runs_is_told_only_where_it_waits_for_devices(monkeypatch):
+    """As jaxlib wakes now and then. Without the numbers of the operating system, it is the same."""
+    for sleeps in (b"1", None):
+        for waits_in, count in (("jax.block_until_ready", 1), ("queue.Queue.get", 0), (None, 0)):
+            rest = Resting(monkeypatch, waits_in=waits_in)
+            rest.sleeps = sleeps
+            assert len(rest.run(0, 600, is_woken=True)) == count
+            assert len(rest.read) == 1  # reading the stack takes time
+            rest.place = 2
+            assert len(rest.run(600, 606)) == count
+
+
+def test_a_loop_that_waits_for_devices_at_one_line_is_told_ever_more_rarely(monkeypatch):
+    rest, lines = Resting(monkeypatch, waits_in="jax.block_until_ready"), []
+    for second in range(0, 6 * 3600, 66):
+        rest.place = second
+        lines += rest.run(second, second + 66, is_woken=True)
+    assert len(lines) == 2
+
+
+def test_a_program_at_a_prompt_is_looked_at_once(monkeypatch):
+    rest = Resting(monkeypatch, origin=None)
+    assert rest.run(0, 3600) == []
+    assert len(rest.read) == 1
+
+
+def test_with_two_steps_a_main_thread_that_runs_does_not_stall(monkeypatch):
+    rest = Resting(monkeypatch)
+    rest.step(0)
+    rest.step(1)
+    assert rest.run(0, 3600, is_woken=True) == []
 
 
 def test_a_step_that_moves_after_it_was_read_is_no_stall():
@@ -304,15 +373,59 @@ def test_a_recorder_writes_each_stall_once_until_it_stops(tmp_path, monkeypatch)
     assert timeline_report(tmp_path).processes[0].stall is None
 
 
-def test_a_program_that_names_no_steps_never_stalls(tmp_path, monkeypatch):
-    monkeypatch.setattr(stalls, "LEAST", 0.001)
-    looks = []
-    plain = Watch.stall
-    monkeypatch.setattr(Watch, "stall", lambda self, now: looks.append(now) or plain(self, now))
-    with record_memory(tmp_path, every=0.01) as recorder:
-        recorder.mark("train")
-        until(lambda: len(looks) > 20)
-    assert stalls_in(tmp_path) == 0
+@pytest.mark.skipif(stalls._sleeps(threading.get_native_id()) == b"", reason="the system has no such numbers")
+def test_a_main_thread_that_sleeps_is_told_by_a_recorder_without_steps(tmp_path, monkeypatch):
+    """Until it goes on."""
+    monkeypatch.setattr(stalls, "LEAST", 0.1)
+    done = threading.Event()
+    with record_memory(tmp_path, every=0.01):
+        timer = threading.Thread(target=lambda: until(lambda: stalls_in(tmp_path)) or done.set())
+        timer.start()
+        done.wait()
+        timer.join()
+        until(lambda: stalls_in(tmp_path) == 2)
+    first, second, *_ = of_kind(record_of(tmp_path), "stall")
+    assert (first.step, first.is_over, first.waits_in) == (None, False, "threading.Event.wait")
+    assert first.origin.function == "test_a_main_thread_that_sleeps_is_told_by_a_recorder_without_steps"
+    assert second.is_over
+    assert timeline_report(tmp_path).processes[0].stall is None
+
+
+def test_a_thread_that_runs_or_is_not_known_has_no_number_of_sleeps():
+    assert stalls._sleeps(threading.get_native_id()) is None
+    assert stalls._sleeps(-1) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "call"),
+    [
+        ("made().block_until_ready()", "jax.block_until_ready"),
+        ("jax.block_until_ready(made())", "jax.block_until_ready"),
+        ("float(made())", "jax.Array.__float__"),
+        ("int(made())", "jax.Array.__int__"),
+        ("np.asarray(array)", "jax.Array.__array__"),
+        ("np.asarray(made())", "jax.Array.__array__"),
+        ("np.asarray(memory_map)", None),
+        ("array.block_until_ready()", "jax.block_until_ready"),
+        ("made().item()", "jax.Array.item"),
+        ("step(array)", "the jitted function step"),
+        ("other.wait_for(array)", None),
+        ("lock + lock", None),
+    ],
+)
+def test_the_expression_tells_that_a_line_waits_for_devices(tmp_path, expression, call):
+    """Where the call has no frame of Python."""
+    space = {"made": object, "other": SimpleNamespace(wait_for=1), "lock": 1, "memory_map": np.zeros(1)}
+    space |= {"array": jax.numpy.ones(1), "step": jax.jit(lambda x: x)}
+    space |= {"jax": jax, "np": np}
+    path = tmp_path / "train.py"
+    path.write_text(f"x = [\n    1, {expression}\n]\n")
+    code = compile(path.read_text(), str(path), "exec")
+    at = [one.offset for one in dis.get_instructions(code) if one.opname.startswith(("CALL", "BINARY_OP"))][
+        -1
+    ]
+    frame = SimpleNamespace(f_code=code, f_globals=space, f_locals=space, f_lasti=at, f_lineno=2)
+    assert stalls._call_without_frame(stalls._callee(frame)) == call
 
 
 def test_an_error_in_the_search_leaves_the_record_as_it_is(tmp_path, monkeypatch, recwarn):

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ...base.quantities import format_bytes, grouped
 from ..reports import TimelineReport
 from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
-from ..reports.timeline_process import TimelineProcess, standing_groups
+from ..reports.timeline_process import STALLED, TimelineProcess, standing_groups
 from .blocks import (
     TIMES,
     Column,
@@ -28,8 +28,8 @@ from .blocks import (
 from .words import NO_ALLOCATION_SITES, site_words, size_words
 
 NO_PEAKS = "This backend reports no peak: what is freed between two samples is not seen."
-_MOST_STACKS, _MOST_CALLS = 4, 6
-"""Number of stacks of a process that stands, and of the lines of each."""
+_MOST_PLACES, _MOST_STACKS, _MOST_CALLS = 2, 4, 6
+"""Number of processes that stand or wait, of the stacks of each, and of their lines."""
 _T = TypeVar("_T")
 
 _MOST_OF_IT = Column("most of it", "text", meaning="arrays that grew most, and their allocation site")
@@ -130,8 +130,15 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     for line in report.answer:
         is_bad = line.startswith(("out of memory", "growing")) or line == standing
         yield Sentence(line, "alarm" if is_bad else "answer", hang=0)
-    for process in [group[0] for _, group in standing_groups(report.processes) if group[0].stall][:1]:
+    stalled = [group[0] for kind, group in standing_groups(report.processes) if kind in STALLED]
+    for process in stalled[:_MOST_PLACES]:
         yield from said(_stacks(process), hang=2)
+    resting = [process for process in report.processes if process.resting and not stalled]
+    yield Limited(
+        resting,
+        lambda shown: said((_resting(process, report) for process in shown), hang=0),
+        lambda others: said([more(len(others), "main thread that does not run", "such threads")], hang=0),
+    )
     if report.times:
         yield Sentence(report.extent, hang=0)
         yield Sentence("")
@@ -154,13 +161,23 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
     if len(report.processes) > 1:
         yield _table("processes", report.processes, partial(_process, report, bool(standing)))
-        failed = [failure for failure in report.processes if failure.message and failure is not report.chosen]
+        failed = [
+            failure
+            for failure in report.processes
+            if failure is not report.chosen and failure.message and failure.short_message not in standing
+        ]
         yield Limited(
             failed,
             lambda shown: said((f"{failure.name} {failure.ending}" for failure in shown), "warning", hang=0),
             lambda others: said([f"{more(len(others), 'process', 'processes')} failed"], "warning", hang=0),
         )
     yield from said((f"not read: {file.name}: {file.reason}" for file in report.unread), "warning", hang=0)
+
+
+def _resting(process: TimelineProcess, report: TimelineReport) -> str:
+    """Return where the main thread of a process does not run."""
+    name = f"{process.name}, " if len(report.processes) > 1 else ""
+    return f"{name}{process.resting}"
 
 
 def _stacks(process: TimelineProcess) -> Iterator[str]:

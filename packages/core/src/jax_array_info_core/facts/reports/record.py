@@ -17,6 +17,18 @@ EndReason = Literal["stopped", "exited", "raised"]
 
 MOST_THREADS, MOST_FRAMES = 16, 12
 """Maximum number of stacks of a stall, and of the frames of each."""
+JITTED = "the jitted function "
+"""Begin of the name of a call that XLA runs."""
+_OF_DEVICES = (
+    JITTED,
+    "jax.Array.",
+    "jax.block_until_ready",
+    "jax.device_get",
+    "jax.distributed.",
+    "jax.effects_barrier",
+    "multihost_utils.",
+)
+"""Begins of the names of calls that wait for devices or for other processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,17 +211,21 @@ class RecordThread:
 class RecordStall:
     """A step that lasts long: 60 seconds or more, and ten times the median step. Written once for each.
 
-    It has ended if a later line has another step.
+    Before the third step, and without steps, it is the main thread that has not run for 60 seconds. It has
+    ended if a later line has another step.
     """
 
     time: quantities.Time
     """Time at which the stacks were read."""
 
     since: quantities.Time
-    """Time at which the step began."""
+    """Time at which the step began, or from which on the main thread has not run."""
 
-    step: quantities.Difference
-    """The step: the last that the program named."""
+    step: quantities.Difference | None = None
+    """The step: the last that the program named; None before the first."""
+
+    is_over: bool = False
+    """Whether the main thread runs again. Then the line has no stacks."""
 
     mark: str | None = None
     """Mark in which the process was; None if it was in none."""
@@ -237,10 +253,16 @@ class RecordStall:
         return "an unknown line" if self.origin is None else f"{self.origin.function} at {self.origin.place}"
 
     @property
+    def waits_for_devices(self) -> bool:
+        """Whether the call waits for devices or other processes, as far as it is known."""
+        return (self.waits_in or "").startswith(_OF_DEVICES)
+
+    @property
     def words(self) -> str:
         """The step, the mark and the call: ``step 1,200, in eval, waiting in jax.device_get``."""
-        mark, call = self.mark and f", in {self.mark}", self.waits_in and f", waiting in {self.waits_in}"
-        return f"step {quantities.grouped(self.step)}{mark or ''}{call or ''}"
+        step = None if self.step is None else f"step {quantities.grouped(self.step)}"
+        mark, call = self.mark and f"in {self.mark}", self.waits_in and f"waiting in {self.waits_in}"
+        return ", ".join(filter(None, (step, mark, call)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

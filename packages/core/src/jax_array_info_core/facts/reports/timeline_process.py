@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ...base import quantities
-from ...base.quantities import counted, format_device_ids, grouped
+from ...base.quantities import counted, duration_words, format_device_ids, grouped
 from .record import RecordStall
 
 _LONGEST_MESSAGE = 120
@@ -102,8 +101,8 @@ class TimelineProcess:
     """Mark that was last; None if there is none or it ended."""
 
     stall: RecordStall | None = None
-    """Its last step, if that did not end for so long that it was recorded as a stall; None if it ended, or
-    the process ended its record."""
+    """Its last step, if that did not end for so long that it was recorded as a stall; before the third step,
+    where its main thread has not run for as long. None if that ended, or the process ended its record."""
 
     in_use_source: Literal["allocator", "arrays"] = "arrays"
     """Source of the bytes in use, as in ``RecordStart``."""
@@ -135,86 +134,134 @@ class TimelineProcess:
     @property
     def ending(self) -> str:
         """The state, with the start of the exception that ended it."""
-        if self.state != "raised" or not self.message:
-            return self.state_words
+        is_told = self.state == "raised" and self.message
+        return f"ended with {self.short_message}" if is_told else self.state_words
+
+    @property
+    def short_message(self) -> str:
+        """The start of the exception that ended it."""
         rest = "…" if len(self.message) > _LONGEST_MESSAGE else ""
-        return f"ended with {self.message[:_LONGEST_MESSAGE]}{rest}"
+        return f"{self.message[:_LONGEST_MESSAGE]}{rest}"
+
+    @property
+    def resting(self) -> str:
+        """Where its main thread has not run for 60 seconds or more, without a step; empty if it runs.
+
+        An example is ``main thread at fetch, no_step.py:11, for 1 min 30 s``.
+        """
+        stall = self.stall
+        if stall is None or stall.step is not None or stall.origin is None or stall.waits_for_devices:
+            return ""  # a look now and then does not tell that it waits for the same devices
+        waiting = f", waiting in {stall.waits_in}" if stall.waits_in else ""
+        place = f"{stall.origin.function}, {stall.origin.place}"
+        return f"main thread at {place}{waiting}, for {duration_words(self.end - stall.since)}"
 
 
 LEAST_PATIENCE, PATIENCE = 15.0, 5
 """A process that wrote nothing for so many seconds, and times the time between samples, is not heard from."""
-_SILENT, _ENDED = ("gone", "not heard from"), ("stopped", "exited", "raised")
+_SILENT = ("gone", "not heard from")
 _MOST_CLAUSES = 4
 
 _WORDS = {
-    "gone": "{who} killed, or crashed, after {until}, {step}",
-    "not heard from": "{who} last heard from at {until}, {step}",
-    "ended": "{who} {state} at {until}, {step}",
-    "runs": "{who} without a stall in {step}",
-    "stands": "{who} {has} stood in {place} since {since}, {words}",
-    "stood": "{who} stood in {place} from {since} to {until}, {words}",
+    "gone": "{who} killed, or crashed, after {until}{step}{later}",
+    "not heard from": "{who} last heard from at {until}{step}{later}",
+    "ended": "{who} {state}{first} at {until}{step}{message}",
+    "stands": "{who} {has} stood in {place} since {since}{words}",
+    "stood": "{who} stood in {place} from {since} to {until}{words}",
+    "runs": "{who} without a stall{in_step}",
+    "waits": "{who} {has} waited for devices in {place} since {since}{words}",
+    "waited": "{who} waited for devices in {place} from {since} to {until}{words}",
 }
-"""Clause of processes, by what they do. The first two wrote nothing while others did."""
-_WAITS = {**_WORDS, "stands": "{who} {waits} in {step}", "stood": "{who} waited in {step}"}
+"""Clause of processes, by what they do. The first two wrote nothing more."""
+_WAITS = {**_WORDS, "waits": "{who} {waits}{for_it}", "waited": "{who} waited{for_it}"}
 """Clause of processes that are not the first."""
+STALLED = ("stands", "stood", "waits", "waited")
+"""What processes do whose step does not end."""
+_ENDS = ("gone", "not heard from", "ended")
+_CAUSES = (*_ENDS, "stands", "stood")
+"""What other processes may wait for."""
 
 
 def standing_groups(processes: Sequence[TimelineProcess]) -> list[tuple[str, list[TimelineProcess]]]:
-    """Return processes that differ in their step or in what they do, those that others wait for first.
+    """Return processes that differ in what they do, those that others may wait for first.
 
-    These are no longer heard from, or in the lowest step; in the same step, they are the fewest in one place.
-    Empty if none stands, all are heard from, and all that ended raised an exception, or none did. Processes
-    that ended before another began are left out.
+    These have ended, are no longer heard from, or stand in a line that waits for no device: in the order of
+    time, and of several places that of the lowest step, then that of the fewest. A process that waits for
+    devices comes last: it tells nothing of the cause. Empty if nothing is wrong. Processes that ended before
+    another began are left out.
     """
     began = max((member.start for member in processes), default=0.0)
     active = [member for member in processes if member.end >= began]
     latest = max((member.end for member in active), default=0.0)
-    is_over = all(member.state in _SILENT for member in active)
-    groups: dict[tuple[bool, float, int, bool, str], list[TimelineProcess]] = {}
+    stalls = [member.stall for member in active if member.stall]
+    # Without steps, a main thread that does not run may be as it should be, unless others wait meanwhile.
+    are_waiting = {stall.waits_for_devices for stall in stalls}
+    has_stalls = any(stall.step is not None for stall in stalls) or len(are_waiting) == 2
+    is_running = any(member.state == "running" for member in active)
+    groups: dict[tuple[object, ...], list[TimelineProcess]] = {}
     for process in active:
-        rank = [*_WORDS].index(_kind(process, latest, is_over))
-        step = math.inf if process.step is None else process.step
-        groups.setdefault((rank > 1, step, rank, process.state == "raised", process.state), []).append(
-            process
-        )
-    kinds = [([*_WORDS][key[2]], groups[key]) for key in sorted(groups)]
-    is_early = len({member.state == "raised" for member in active if member.state in _ENDED}) > 1
-    if {kind for kind, _ in kinds} <= {"ended", "runs"} and not is_early:
-        return []
-    (kind, first), *later = kinds
-    # In one step, the fewest in one place; of several places, one that is no call.
-    counts = Counter(map(_place, first))
-    least = min(counts, key=lambda place: (counts[place], ", waiting in " in place))
-    few, others = (
-        [member for member in first if (_place(member) == least) is is_few] for is_few in (True, False)
+        kind = _kind(process, latest, has_stalls, is_running)
+        groups.setdefault((kind, *_distinct(kind, process, latest)), []).append(process)
+    kinds = [(str(key[0]), members) for key, members in groups.items()]
+    is_wrong = has_stalls or (
+        len(active) > 1 and any(kind in _SILENT or members[0].state == "raised" for kind, members in kinds)
     )
-    return [(kind, few), *([(kind, others)] if others else []), *later]
+    since = min((stall.since for stall in stalls), default=0.0)
+    return sorted(kinds, key=lambda pair: _order(pair[0], pair[1], since)) if is_wrong else []
 
 
-def _kind(process: TimelineProcess, latest: float, is_over: bool) -> str:
+def _kind(process: TimelineProcess, latest: float, has_stalls: bool, is_running: bool) -> str:
     """Return what a process does, as a key of the clauses."""
-    if process.stall is not None:
-        return "stands" if process.state == "running" else "stood"
+    if process.stall is not None and has_stalls:
+        now, then = ("waits", "waited") if process.stall.waits_for_devices else ("stands", "stood")
+        return now if process.state == "running" else then
     if process.state not in _SILENT:
         return "runs" if process.state == "running" else "ended"
-    is_silent = latest - process.end > max(LEAST_PATIENCE, PATIENCE * process.every)
-    return process.state if is_silent or (process.state == "gone" and not is_over) else "runs"
+    is_told = process.state == "gone" or not is_running or _is_early(process, latest)
+    return process.state if is_told else "runs"
 
 
-def _place(process: TimelineProcess) -> str:
-    return "" if process.stall is None else f"{process.stall.place}, {process.stall.words}"
+def _is_early(process: TimelineProcess, latest: float) -> bool:
+    """Return whether a process wrote its last line well before others did."""
+    return latest - process.end > max(LEAST_PATIENCE, PATIENCE * process.every)
+
+
+def _distinct(kind: str, process: TimelineProcess, latest: float) -> tuple[object, ...]:
+    """Return what processes of one group have in common."""
+    if kind in ("stands", "stood") and process.stall is not None:
+        return process.step, process.stall.place, process.stall.words
+    if kind == "ended":
+        return process.state, process.message
+    # A job that was killed as a whole is one group.
+    return (process.step,) if kind not in _SILENT or _is_early(process, latest) else ()
+
+
+def _order(kind: str, group: Sequence[TimelineProcess], since: float) -> tuple[bool, float, int, float, int]:
+    """Return the key by which groups are sorted.
+
+    Args:
+        kind: What its processes do.
+        group: The processes.
+        since: Time at which the first stall began.
+    """
+    time = min(member.end for member in group) if kind in _ENDS else since
+    least = min(math.inf if member.step is None else member.step for member in group)
+    is_cause = kind in _CAUSES
+    return not is_cause, time if is_cause else 0.0, [*_WORDS].index(kind), least, len(group)
 
 
 def standing_words(processes: Sequence[TimelineProcess], time_words: Callable[[float], str]) -> str:
-    """Return which process stands where, or is no longer heard from, and which wait; empty if none does.
+    """Return how processes ended or where they stand, and which wait; empty if nothing is wrong.
 
     Args:
         processes: All processes of the record.
         time_words: Text of a moment.
     """
     groups = standing_groups(processes)
+    count = sum(len(group) for _, group in groups)
+    ends = sum(kind in _ENDS for kind, _ in groups)
     clauses = [
-        _clause((_WAITS if number else _WORDS)[kind], group, time_words)
+        _clause((_WAITS if number else _WORDS)[kind], group, time_words, count, not number and ends > 1)
         for number, (kind, group) in enumerate(groups[:_MOST_CLAUSES])
     ]
     if hidden := sum(len(group) for _, group in groups[_MOST_CLAUSES:]):
@@ -222,19 +269,45 @@ def standing_words(processes: Sequence[TimelineProcess], time_words: Callable[[f
     return "; ".join(clauses)
 
 
-def _clause(form: str, group: Sequence[TimelineProcess], time_words: Callable[[float], str]) -> str:
+def _clause(
+    form: str,
+    group: Sequence[TimelineProcess],
+    time_words: Callable[[float], str],
+    count: int,
+    is_first: bool,
+) -> str:
+    """Return the clause of a group.
+
+    Args:
+        form: Its form.
+        group: The processes.
+        time_words: Text of a moment.
+        count: Number of processes in all groups.
+        is_first: Whether it ended before others did.
+    """
     leader, stalls = group[0], [member.stall for member in group if member.stall is not None]
     who = leader.name if len(group) == 1 else counted(len(group), "process", "processes")
-    if len(group) > 1 and "{place}" in form and all(member.run_count == 1 for member in group):
+    if len(group) == count > 1:
+        who = "both processes" if count == 2 else f"all {who}"
+    elif len(group) > 1 and "wait" not in form and all(member.run_count == 1 for member in group):
         who = f"processes {format_device_ids([member.process for member in group])}"
+    steps = sorted({member.step for member in group if member.step is not None})
+    step = f"step {' to '.join(map(grouped, dict.fromkeys((steps[0], steps[-1]))))}" if steps else ""
+    words = stalls[0].words if stalls else ""
+    ends = dict.fromkeys(time_words(find(member.end for member in group)) for find in (min, max))
     return form.format(
         who=who,
         has="has" if len(group) == 1 else "have",
         waits="waits" if len(group) == 1 else "wait",
-        state=leader.state_words,
-        step="no step" if leader.step is None else f"step {grouped(leader.step)}",
-        until=time_words(max(member.end for member in group)),
+        state="ended" if leader.message else leader.state_words,
+        first=" first," if is_first and leader.state == "raised" else "",
+        message=f": {leader.short_message}" if leader.message else "",
+        step=step and f", {step}",
+        in_step=step and f" in {step}",
+        for_it=f" in {step}" if step else " for devices",
+        later=" or later" if step else "",
+        until=" to ".join(ends),
         since=time_words(max((stall.since for stall in stalls), default=0.0)),
         place=stalls[0].place if stalls else "",
-        words=stalls[0].words if stalls else "",
+        words=words and f", {words}",
     )

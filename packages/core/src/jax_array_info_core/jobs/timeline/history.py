@@ -206,7 +206,8 @@ class History:
                 self.errors.append(replace(line, time=self._time_of(line), message=clipped(line.message)))
             case RecordStall():
                 time = self._time_of(line)
-                self.stall = replace(line, time=time, since=min(line.since + self._set_back, time))
+                since = min(line.since + self._set_back, time)
+                self.stall = None if line.is_over else replace(line, time=time, since=since)
             case RecordEnd():
                 self.end = replace(line, time=self._time_of(line), message=clipped(line.message))
             case RecordStart():
