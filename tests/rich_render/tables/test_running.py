@@ -216,7 +216,7 @@ def test_where_processes_stand_comes_before_the_devices():
         step=1199,
         origin=SourceLine(file="/home/me/data.py", line=41, function="make_array"),
     )
-    waits = replace(stall, step=1200, origin=origin(88, "train"))
+    waits = replace(stall, step=1200, origin=origin(88, "train"), waits_in="jax.block_until_ready")
     report = timeline(
         process(3, device(3, GIB), step=1199, stall=stall),
         *(process(number, device(number, GIB), stall=waits) for number in (0, 1, 2, 4, 5, 6, 7)),
@@ -251,9 +251,8 @@ def test_what_failed_ended_or_was_not_read_is_named():
     )
     place = shown.index("process 2 ran out of memory at 22:13:17, 8.0 GiB requested")
     assert " ".join(shown[1:4]).startswith(
-        "process 1 killed, or crashed, after 22:13:20, step 1,200; process 4 ended at 22:13:20, step 1,200; "
-        "process 2 ended with an exception at 22:13:20, step 1,200; process 3 without a stall in step 1,200; "
-        "1 more process"
+        "process 1 killed, or crashed, after 22:13:20, step 1,200 or later; process 2 ended at 22:13:20, step 1,200: "
+        "ValueError: größe; process 4 ended at 22:13:20, step 1,200; processes 0,3 without a stall in step 1,200"
     )
     assert shown[place : place + 6] == [
         "process 2 ran out of memory at 22:13:17, 8.0 GiB requested",
