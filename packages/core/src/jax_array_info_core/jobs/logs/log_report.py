@@ -206,8 +206,8 @@ def _stall(rank: OneRank, seconds: int, step: int | None, number: int, *, is_fat
         is_fatal=is_fatal,
         numbers=numbers,
         cause="The process waits in a collective, for input or output, or in a loop of the host.",
-        remedy="Record the next run with jai-cli run --record and call recorder.step() in each step: the record "
-        "has the stacks of a stall.",
+        remedy="Record the next run with jai-cli run --record and call recorder.step() in each step: the "
+        "record has the stacks of a stall.",
     )
     return Found(event, None, (), survived=False, is_weak=True, seconds=None)
 
