@@ -91,7 +91,7 @@ class _Rest:
     """Time of the first look since which it has not run."""
 
     wakes: int = 0
-    """Number of the last looks before each of which it has run."""
+    """Number of looks in a row that found that it had run since the last."""
 
     looked: set[bool] = field(default_factory=set)
     """Whether its stack was read because it sleeps, and because it was there for long."""
