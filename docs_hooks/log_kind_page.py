@@ -13,6 +13,7 @@ from jax_array_info_core.programs.log_kinds.job_kinds import JOB_KINDS
 from jax_array_info_core.programs.log_kinds.kinds import Kind
 from jax_array_info_core.programs.log_kinds.memory_kinds import MEMORY_KINDS
 from jax_array_info_core.programs.log_kinds.program_kinds import PROGRAM_KINDS
+from jax_array_info_core.programs.log_kinds.verdict_kinds import VERDICT_KINDS
 
 from .finding_pages import FOLDER
 
@@ -49,6 +50,7 @@ SECTIONS = {
     "Memory": MEMORY_KINDS,
     "Programs": PROGRAM_KINDS,
     "Processes, hosts and devices": JOB_KINDS,
+    "Verdicts of launchers": VERDICT_KINDS,
 }
 OF_ROLES: dict[LogRole, LogCategory] = {
     "root": "fatal error",

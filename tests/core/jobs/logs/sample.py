@@ -28,6 +28,12 @@ class Sample(NamedTuple):
         return self.text + "\n"
 
     @property
+    def named(self):
+        """The rank that a launcher names; None in other lines."""
+        numbers = self.numbers if self.kind == "process ended" else {}
+        return next((str(numbers[name])[0] for name in ("rank", "ranks") if name in numbers), None)
+
+    @property
     def role(self):
         return ROLES.get(self.kind, "root")
 
@@ -45,6 +51,7 @@ ROLES = {
     "captured constants": "warning",
     "compilation cache": "warning",
     "full rematerialization": "warning",
+    "stack": "warning",
     "never registered": "consequence",
     "restarted rank": "consequence",
     "barrier": "consequence",

@@ -118,7 +118,61 @@ SAMPLES = (
     Sample("serving wrapper", "RuntimeError: Engine core initialization failed. See root cause above."),
     Sample("serving wrapper", "ERROR 10-06 07:11:37 [core.py:710] EngineCore encountered a fatal error."),
     Sample("time limit", "time-limit.log", line=2),
-    Sample("scheduler", "srun: error: node03: task 3: Exited with exit code 1", {"rank": 3, "exit_code": 1}),
+    Sample(
+        "process ended",
+        "srun: error: node03: task 3: Exited with exit code 1",
+        {"ranks": 3, "exit_code": 1},
+    ),
+    Sample(
+        "process ended",
+        "srun: error: node[1-2]: tasks 0-2,5: Segmentation fault (core dumped)",
+        {"ranks": "0-2,5", "signal": "Segmentation fault"},
+    ),
+    Sample(
+        "process ended",
+        "jai-cli run: process 2 of 4 was killed by SIGKILL",
+        {"rank": 2, "signal": "SIGKILL"},
+    ),
+    Sample(
+        "process ended",
+        "jai-cli run: process 2 of 4 failed with exit code 3",
+        {"rank": 2, "exit_code": 3},
+    ),
+    Sample(
+        "process ended",
+        "mpirun noticed that process rank 2 with PID 0 on node n01 exited on signal 9 (Killed).",
+        {"rank": 2, "signal": 9},
+    ),
+    Sample(
+        "process ended",
+        "  Process name: [[57402,1],2]\n  Exit code:    3",
+        {"rank": 2, "exit_code": 3},
+    ),
+    Sample(
+        "process ended",
+        "=   RANK 2 PID 4174 RUNNING AT n01\n=   KILLED BY SIGNAL: 9 (Killed)",
+        {"rank": 2, "signal": 9},
+    ),
+    Sample(
+        "process ended",
+        "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 3)\n  exitcode  : -9 (pid: 4174)",
+        {"rank": 3, "exit_code": -9},
+    ),
+    Sample("timed out", "jai-cli run: timed out after 14 s (--timeout)", {"seconds": 14}),
+    Sample("stack", "Current thread 0x00007fa02e0f1b80 (most recent call first):"),
+    Sample(
+        "collective mismatch",
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at"
+        " pair.cc:459] op.preamble.length <= op.nbytes. 2048 vs 4. Received data size doesn't match expected size.",
+        {"sent": 2048, "expected": 4},
+        line=2,
+    ),
+    Sample(
+        "port in use",
+        "E1129 03:15:30.860433   31624 add_port.cc:83] Failed to add port to server: Error in bind for address"
+        " '[::]:39911': Address already in use",
+    ),
+    Sample("port in use", "OSError: [Errno 98] Address already in use"),
     Sample(
         "scheduler", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
     ),

@@ -122,10 +122,33 @@ def test_an_exception_after_which_steps_go_on_was_survived(error, count):
 
 
 @pytest.mark.parametrize(
-    "progress", ["saved checkpoint", "epoch 3", "iteration 7", "job finished", "12 passed"]
+    "progress",
+    [
+        "epoch 3",
+        "iteration 7",
+        "job finished",
+        "12 passed",
+        "done",
+        "2026-01-02 09:00:00 Finished.",
+        "step 7/7",
+    ],
 )
 def test_progress_has_several_words(progress):
     assert not log_report(["ValueError: bad batch", progress]).is_fatal
+
+
+@pytest.mark.parametrize(
+    "line", ["saved checkpoint", "step 4", "epoch 1 step 3", "loading is done", "exit code 1", "step 3/7"]
+)
+def test_what_is_not_new_is_no_progress(line):
+    """A checkpoint may be saved at the end; a step that is repeated may be that of another rank."""
+    log = ["epoch 1 step 3", "epoch 1 step 4", "ValueError: bad batch", line]
+    assert log_report(log).is_fatal
+
+
+def test_a_new_epoch_begins_its_steps_again():
+    log = ["epoch 1 step 8", "epoch 1 step 9", "ValueError: bad batch", "epoch 2 step 0"]
+    assert not log_report(log).is_fatal
 
 
 def test_the_progress_of_another_rank_is_not_that_of_the_rank():

@@ -70,7 +70,7 @@ def assert_read(report, sample, line, rank=None):
     """
     found = [one for one in report.findings if one.kind == sample.kind]
     assert found, (report.headline, [one.kind for one in report.findings])
-    assert (found[0].line, found[0].rank, found[0].role) == (line, rank, sample.role)
+    assert (found[0].line, found[0].rank, found[0].role) == (line, sample.named or rank, sample.role)
     assert report.is_fatal == sample.is_fatal, report.headline
     numbers = dict(found[0].numbers)
     if rank is None:

@@ -180,6 +180,12 @@ class LogReport(Displayed):
     headline: str = ""
     """What ended the job: the rank that failed first and its error; empty if nothing fatal was found."""
 
+    attempt: quantities.Count = 1
+    """Number of the attempt that is reported: a log may have those before a restart, too."""
+
+    root_ranks: tuple[str, ...] = ()
+    """Ranks that the logs give as the first to fail; empty if they have no evidence of who it was."""
+
     events: tuple[LogEvent, ...] = ()
     """Lines that ended the job, then warnings; the root first. Equal lines are one event."""
 
@@ -226,7 +232,9 @@ class LogReport(Displayed):
         lines = f"{grouped(self.line_count)} {'line' if self.line_count == 1 else 'lines'}"
         survived = f"survived: {self.survived_count}" if self.survived_count else ""
         codes = findings_words(self.findings) if self.findings else ""
-        return "; ".join(filter(None, (self.headline or f"nothing fatal in {lines}", survived, codes)))
+        attempt = f"attempt {self.attempt} ended well" if self.attempt > 1 and not self.headline else ""
+        parts = self.headline or f"nothing fatal in {lines}", attempt, survived, codes
+        return "; ".join(filter(None, parts))
 
 
 def _log_findings(report: LogReport) -> tuple[LogFinding, ...]:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
 from ...arrays.origins.origins import UserLines
-from ...base.quantities import LARGEST
+from ...base.quantities import LARGEST, grouped
 from ...base.text import printable
 from ...facts.reports.logs import LogCategory, LogEvent, LogRole
 from ...programs.log_kinds.job_kinds import JOB_KINDS
 from ...programs.log_kinds.kinds import Kind, compiled, words_of
 from ...programs.log_kinds.memory_kinds import MEMORY_KINDS, memory_numbers, memory_words
 from ...programs.log_kinds.program_kinds import PROGRAM_KINDS
+from ...programs.log_kinds.verdict_kinds import VERDICT_KINDS, verdict_words
 from ...xla.hlo.oom_logs import Refusal, nbytes_of
-from ...xla.logs.lines import LEVELS, Line, read_line, seconds_at, time_place
-from ...xla.logs.scanner import Candidate, Progress, context_of, is_progress
+from ...xla.logs.lines import LEVELS, TRACEBACK, Line, read_line, seconds_at, time_place
+from ...xla.logs.progress import Progress, is_progress
+from ...xla.logs.scanner import Candidate, context_of
 
-KINDS: tuple[Kind, ...] = (*PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
+KINDS: tuple[Kind, ...] = (*VERDICT_KINDS, *PROGRAM_KINDS[:3], *MEMORY_KINDS, *PROGRAM_KINDS[3:], *JOB_KINDS)
 """All kinds, in the order in which a line is compared with them: storage errors have the words of memory."""
+VERDICT: Final = VERDICT_KINDS[0].name
+"""Name of the kind of lines that say how a process ended."""
 NOT_INTERPRETED: Final = "not interpreted"
 """Name of the kind of fatal lines that no other kind explains."""
+LATE = "never reached the barrier"
+"""Reason to name a rank: the others waited for it."""
 FIRST_AT_SHUTDOWN = "first at the Shutdown barrier"
 """Reason to name a rank: the others went on while it ended."""
 
@@ -33,6 +39,8 @@ _STATUSES = (
 )
 _ENDINGS = ("Error", "Exception", "Exhausted", "Interrupt", "Exit", "Timeout", "Iteration")
 """Endings of the names of exceptions."""
+_ENDS_OF_OTHERS = re.compile(r"(?:\w+\.)*(?:KeyboardInterrupt|BrokenPipeError|Connection\w+Error|EOFError)\b")
+"""Exceptions that may be those of a process whose peer or terminal is gone."""
 _TRAINING = "StopTraining"
 _STATUS = rf"(?:{'|'.join(_STATUSES)}): ?(?=\S|$)"
 _SOFT = re.compile(
@@ -58,6 +66,7 @@ _SIGNALS = (
 )
 _HARD = re.compile(
     rf"{'|'.join(_CRASHES)}|.{{0,200}}(?:{'|'.join(_JOB_ENDS)})|(?:srun|slurmstepd): error: "
+    r"|jai-cli run: |\w{2,9}run noticed "
     r"|(?:.{0,100}: line \d{1,9}: +\d{1,9} )?"
     rf"(?:{'|'.join(_SIGNALS)})(?: +\(core dumped\))?(?: {{4,}}|$)"
 )
@@ -70,8 +79,9 @@ WORDS = (*LEVELS, *words_of((*_OTHERS, *LINKS, *(wording for kind in KINDS for w
 _FRAME = re.compile(r'\s*File "([^"\n]{1,500})", line (\d{1,9})(?:, in ([^\n]{1,200}))?')
 _TASKS = re.compile(r"(?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})\s*$")
 _HEARTBEAT = re.compile(r"[Tt]ask (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9}) heartbeat timeout")
-_TASK_OF_SRUN = re.compile(r"^srun: error: .{0,100}task (\d{1,9}): (.{1,60})")
+_THREAD = re.compile(r"Exception in thread ([^\n]{1,80}):$")
 _BARRIER = re.compile(r"Id: (\S{1,200}?)\. ")
+_ONE_ARRIVED = re.compile(r"tasks that reached the barrier: 1/")
 _FIRST_TASK = re.compile(r"first task at the barrier: (?:/job:\w{1,40}/replica:\d{1,9}/task:)?(\d{1,9})")
 _CATEGORIES: dict[LogRole, LogCategory] = {
     "root": "fatal error",
@@ -97,6 +107,7 @@ _CONFIGURED = re.compile(
     rf"""|(?P<quote>["']){_NAME}(?P=quote): ?{_VALUE})"""
 )
 """A name with its value in a configuration, but not with the text of a message."""
+_NEAR = 4
 _SIGTERM = "termination signal"
 _UNKNOWN = "No kind of failure explains this line: read it, and those before it."
 _NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
@@ -129,6 +140,39 @@ class Found(NamedTuple):
     """Words between the exception before it in a chain and it; empty without one."""
     refusal: Refusal | None = None
     """What the line and those after it say about memory, with their table."""
+    is_hard: bool = False
+    """Whether no process survives it."""
+    is_ending: bool = False
+    """Whether it may be what ended a process, if no progress follows."""
+    previous: str = ""
+    """Text of the line before it that its rank wrote."""
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it tells nothing of the rank that wrote it."""
+        return self.kind is not None and self.kind.is_of_all
+
+    @property
+    def is_exception(self) -> bool:
+        """Whether it is an exception that ended a traceback, or has the name of one."""
+        return bool(self.event.place) or re.match(r"[\w.]*(?:Error|Exception)\b", self.event.text) is not None
+
+
+class OneRank(NamedTuple):
+    """What the log of one rank has."""
+
+    rank: str | None
+    """The rank; None for a log without ranks."""
+    found: Sequence[Found]
+    """Its events, in their order."""
+    progress: Progress
+    """Its progress."""
+    start: int = 0
+    """Line at which the last attempt begins."""
+    attempt: int = 1
+    """Number of the last attempt."""
+    earlier: Sequence[Found] = ()
+    """What ended the attempt before it."""
 
 
 def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
@@ -166,25 +210,28 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     numbers: dict[str, int | str] = {}
     if kind is not None and match is not None:
         numbers = _numbers(kind, match, _text_of(candidate, line) if kind.details else record)
-    survived = not is_hard and candidate.number < max(progress.last, progress.done)
+    thread = _thread_of(candidate) if kind is None or starts else ""
+    survived = candidate.number < (progress.done if is_hard or thread else max(progress.risen, progress.done))
     is_quiet = line.level in ("I", "W") and not is_hard and role != "stall"
     # A program may go on after an allocator's warning, and logs what it tries again.
     if is_quiet and role == "root" and ("rounded_nbytes" not in numbers or candidate.number < progress.last):
         return None
-    is_saved = kind is not None and kind.name == _SIGTERM and progress.done > candidate.number
-    is_fatal = role != "warning" and not (survived or is_quiet or is_saved)
+    is_saved = kind is not None and kind.name == _SIGTERM and progress.saved > candidate.number
+    is_ending = role != "warning" and not (is_quiet or is_saved)
     event = LogEvent(
         kind=NOT_INTERPRETED if kind is None else kind.name,
         role=role,
         category=NOT_INTERPRETED if kind is None else kind.category or _CATEGORIES[role],
-        text=printable(_sentence(record, match if role == "consequence" and line.level else None)),
+        text=printable(
+            _in_thread(_sentence(record, match if role == "consequence" and line.level else None), thread)
+        ),
         line=candidate.number,
         rank=rank,
         ranks=() if rank is None else (rank,),
-        is_fatal=is_fatal,
-        place=_place(candidate, lines),
+        is_fatal=is_ending and not survived,
+        place="" if kind is not None and kind.is_of_all else _place(candidate, lines),
         numbers=numbers,
-        words="" if kind is None else str(numbers.pop("said", "")) or memory_words(kind, numbers),
+        words="" if kind is None else str(numbers.pop("said", "")) or _words(kind, numbers),
         cause="" if kind is None else kind.cause,
         remedy=_UNKNOWN if kind is None else kind.remedy,
     )
@@ -192,11 +239,49 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         event,
         kind,
         named=tuple(_named(kind, record)),
-        survived=survived and role in ("root", "consequence") and line.level not in ("I", "W"),
-        is_weak=kind is not None and kind.is_weak,
+        survived=is_saved
+        or (survived and role in ("root", "consequence") and (is_hard or line.level not in ("I", "W"))),
+        is_weak=bool(kind.is_weak if kind else _ENDS_OF_OTHERS.match(line.text)),
         seconds=seconds_of(candidate),
         record=record,
+        is_hard=is_hard,
+        is_ending=is_ending and role != "stall",
+        previous=_text_before(candidate),
     )
+
+
+def _words(kind: Kind, numbers: Mapping[str, int | str]) -> str:
+    """Return what the numbers of a line say."""
+    if kind.name == VERDICT:
+        return verdict_words(numbers)
+    if kind.name == "collective mismatch":
+        sizes = " against ".join(grouped(int(numbers[name])) for name in ("sent", "expected"))
+        return f"ranks ran other collectives, of {sizes} bytes"
+    return memory_words(kind, numbers)
+
+
+def _thread_of(candidate: Candidate) -> str:
+    """Return the thread that an exception ended, from the line before its traceback; empty without one."""
+    for raw in context_of(candidate, is_after=False, most=60):
+        text = read_line(raw).text
+        if match := _THREAD.match(text):
+            return match[1]
+        if not text.startswith((" ", TRACEBACK)):
+            break
+    return ""
+
+
+def _text_before(candidate: Candidate) -> str:
+    """Return the text of the line before a candidate that its rank wrote; empty for one of progress."""
+    texts = (read_line(raw[:_LONGEST]).text for raw in context_of(candidate, is_after=False, most=_NEAR))
+    text = next((text for text in texts if text.strip()), "")
+    return "" if is_progress(text) else text
+
+
+def _in_thread(text: str, thread: str) -> str:
+    """Return an exception with the thread that it ended."""
+    name, colon, message = text.partition(": ")
+    return f"{name} in thread {thread}{colon}{message}" if thread else text
 
 
 def seconds_of(candidate: Candidate) -> int | None:
@@ -277,7 +362,9 @@ def _numbers(kind: Kind, match: re.Match[str], text: str) -> dict[str, int | str
             if name.endswith("nbytes"):
                 numbers[name] = nbytes_of(value)
             else:
-                numbers[name] = min(int(value), LARGEST) if value.isdecimal() else printable(value.strip())
+                numbers[name] = (
+                    min(int(value), LARGEST) if value.lstrip("-").isdecimal() else printable(value.strip())
+                )
     return memory_numbers(numbers)
 
 
@@ -311,8 +398,6 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
     """Yield the ranks that a line names as the cause."""
     if kind is None or kind.role != "consequence":
         return
-    if match := _TASK_OF_SRUN.search(text):
-        yield match[1], f"ended with {match[2]}"
     for match in _HEARTBEAT.finditer(text):
         yield match[1], "missed heartbeats"
     lines = text.split("\n")
@@ -324,9 +409,11 @@ def _named(kind: Kind | None, text: str) -> Iterator[tuple[str, str]]:
             yield from ((task, "listed as unhealthy") for task in _tasks(lines[place + 1 :]))
         if first := _FIRST_TASK.search(line):
             if barrier.startswith("Shutdown"):
-                yield first[1], FIRST_AT_SHUTDOWN
+                # If several are there, the first one may have lost its peer.
+                if _ONE_ARRIVED.search(text):
+                    yield first[1], FIRST_AT_SHUTDOWN
             else:
-                late = f"never reached the barrier {printable(barrier)}".rstrip()
+                late = f"{LATE} {printable(barrier)}".rstrip()
                 yield from ((task, late) for task in _tasks(lines[place + 1 :]))
             return
 

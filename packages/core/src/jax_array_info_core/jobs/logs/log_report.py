@@ -18,111 +18,20 @@ from ...facts.reports.compiler_messages import OutOfMemory
 from ...facts.reports.logs import LogEvent, LogReport
 from ...geometry.layouts.spec import MeshAxes, mesh_sizes
 from ...programs.compiler_log import CompilerLog
-from ...programs.log_kinds.memory_kinds import memory_numbers, memory_words
 from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.lines import YEAR
-from ...xla.logs.scanner import Candidate, Progress, Scanner
+from ...xla.logs.scanner import Scanner
 from ..logs import LOG_SUFFIXES
-from .chains import chained, link_of, unfolded
-from .events import NOT_INTERPRETED, WORDS, Found, found_in, numbers_agree, seconds_of
-from .ranks import OneRank, clock, rank_logs, root_of, shape_of
+from .attempts import each_once, is_ended, ranks_of
+from .events import WORDS, Found, OneRank
+from .ranks import clock, fatal_of, rank_logs, root_of, shape_of
+from .verdicts import EXTERNAL, with_verdicts, without_external
 
 ABOUT_SHARDINGS = re.compile(
     r"[Ss]hard|mesh|[Ss]pec|\btypes?\b|unreduced|reshape|replicat|batch dimensions|non-linear"
     r"|not implemented|P\("
 )
 """Words of the errors on shardings that JAX raises."""
-_MEMORY = ("program memory", "other memory")
-_LIMIT = "rematerialization limit"
-_ANY_ALLOCATION = "allocation"
-"""The kind of the message that also follows the messages of other allocators."""
-_ON_GPU = {_ANY_ALLOCATION, "cuda async allocation", "arguments exceed limit"}
-"""Kinds of messages on one failure of a GPU."""
-_EXTERNAL = ("termination signal", "time limit")
-"""Kinds of ends that a stall may have."""
-
-
-def failures_of(found: Iterable[Found]) -> list[Found]:
-    """Return the events of a rank, each failure once.
-
-    An allocator's warning, its error and the exception are one. A fatal line that no kind explains is not
-    a failure of its own after one.
-    """
-    kept: list[Found] = []
-    last: Found | None = None
-    place: int | None = None
-    for failure in found:
-        event = failure.event
-        if failure.link and place is not None and (both := chained(kept[place], failure)):
-            kept[place] = last = both
-            continue
-        if last is not None and (event.line == last.event.line or f"\n{failure.record}" in last.record):
-            if place is not None:  # the table follows a further line of the record
-                kept[place] = kept[place]._replace(refusal=_with_table(kept[place], failure))
-            continue
-        last, place = failure, None
-        if event.numbers or event.category in _MEMORY:  # any other is a failure of its own
-            place = next(
-                (at for at in reversed(range(len(kept))) if _is_one_failure(kept[at], failure)), None
-            )
-        follows = event.kind == NOT_INTERPRETED and event.is_fatal
-        if place is not None:
-            kept[place] = _of_both(kept[place], failure)
-        elif not (follows and any(other.event.is_fatal for other in kept)):
-            kept.append(failure)
-            place = len(kept) - 1
-        elif (
-            len(kept) == 1
-            and kept[0].event.kind == NOT_INTERPRETED
-            and event.place
-            and not kept[0].event.place
-        ):
-            kept[0] = failure  # what a logger says before a traceback
-    return kept
-
-
-def _is_one_failure(first: Found, later: Found) -> bool:
-    """Return whether an earlier and a later line of a rank are about one failure of memory."""
-    refusals = [failure.refusal for failure in (first, later) if failure.refusal is not None]
-    if len({refusal.buffers for refusal in refusals if refusal.buffers and not refusal.is_warning}) > 1:
-        return False  # they list the buffers of different programs
-    kinds, numbers = {first.event.kind, later.event.kind}, first.event.numbers
-    if len(kinds) == 1 and numbers and numbers == later.event.numbers:
-        return first.event.category not in _MEMORY or first.event.role == later.event.role
-    if any(
-        failure.event.category not in _MEMORY and failure.event.kind != _LIMIT for failure in (first, later)
-    ):
-        return False
-    is_alike = len(kinds) == 1 or _LIMIT in kinds or kinds <= _ON_GPU
-    return is_alike and numbers_agree(numbers, later.event.numbers)
-
-
-def _of_both(first: Found, later: Found) -> Found:
-    """Return an earlier and a later line about one failure as one."""
-    says_more = first.event.kind not in (_LIMIT, _ANY_ALLOCATION) or (
-        first.event.kind == later.event.kind and first.event.is_fatal >= later.event.is_fatal
-    )
-    main = first if says_more else later
-    numbers = {**later.event.numbers, **first.event.numbers}
-    if "rounded_nbytes" in first.event.numbers and "requested_nbytes" in later.event.numbers:
-        numbers["requested_nbytes"] = later.event.numbers["requested_nbytes"]
-    numbers = memory_numbers(numbers)
-    event = replace(
-        main.event,
-        numbers=numbers,
-        line=first.event.line,
-        place=first.event.place or later.event.place,
-        is_fatal=first.event.is_fatal or later.event.is_fatal,
-        words="" if main.kind is None else memory_words(main.kind, numbers),
-    )
-    refusal = _with_table(first, later)
-    return main._replace(event=event, survived=later.survived, seconds=first.seconds, refusal=refusal)
-
-
-def _with_table(first: Found, later: Found) -> Refusal | None:
-    """Return what two lines about one failure say about memory, with the table of either."""
-    refusals = [failure.refusal for failure in (first, later) if failure.refusal is not None]
-    return max(refusals, key=lambda refusal: bool(refusal.buffers), default=None)
 
 
 def explained(found: Found) -> LogEvent:
@@ -176,17 +85,26 @@ def with_stalls(rank: OneRank) -> OneRank:
         for gap in progress.gaps
         if bound < gap.seconds < YEAR and gap.number <= progress.last
     ]
-    errors = [failure for failure in rank.fatal if failure.event.kind not in _EXTERNAL]
+    fatal = fatal_of(rank)
+    ends = [failure for failure in fatal if failure.event.kind in EXTERNAL]
     times = progress.seconds, progress.time
-    if progress.steps > 2 and None not in times and not errors and progress.done < progress.last:
+    if progress.steps > 2 and None not in times and len(fatal) == len(ends) and progress.done < progress.last:
         seconds = (progress.time or 0) - (progress.seconds or 0)
         # Between a time with a date and one without, nothing is known.
         if bound < seconds < YEAR:
-            stalls.append(_stall(rank, seconds, progress.step, progress.last, is_fatal=True))
+            stalls.append(_stall(rank, seconds, progress.step, progress.last, is_fatal=True, ends=ends))
     return rank._replace(found=[*rank.found, *stalls])
 
 
-def _stall(rank: OneRank, seconds: int, step: int | None, number: int, *, is_fatal: bool) -> Found:
+def _stall(
+    rank: OneRank,
+    seconds: int,
+    step: int | None,
+    number: int,
+    *,
+    is_fatal: bool,
+    ends: Sequence[Found] = (),
+) -> Found:
     """Return the event of a time without progress."""
     numbers: dict[str, int | str] = {"seconds": seconds}
     after = "" if step is None else f" after step {format_number(step)}"
@@ -199,7 +117,7 @@ def _stall(rank: OneRank, seconds: int, step: int | None, number: int, *, is_fat
         role="stall",
         category="stall" if is_fatal else "log warning",
         text=f"stalled: no progress for {grouped(seconds)} seconds{after}"
-        f"{'' if is_fatal else ', then it went on'}",
+        f"{'' if is_fatal else ', then it went on'}{f', until the {ends[0].event.kind}' if ends else ''}",
         line=max(1, number),
         rank=rank.rank,
         ranks=() if rank.rank is None else (rank.rank,),
@@ -390,11 +308,21 @@ def _report(
         for piece in source.pieces:
             scanner.feed(piece)
         candidates = scanner.end()
-        ranks += _ranks_of(scanner, candidates, compiler.end_log(), source.rank, lines)
+        ranks += ranks_of(scanner, candidates, compiler.end_log(), source.rank, lines)
         line_count += scanner.line_count
         dropped += scanner.dropped_count
-    ranks = [with_stalls(rank) for rank in _each_once(ranks)]
+    ranks = [*each_once(ranks)]
+    attempt = max((rank.attempt for rank in ranks), default=1)
+    before = with_verdicts([rank._replace(found=rank.earlier) for rank in ranks])
+    ranks = [with_stalls(rank) for rank in with_verdicts(ranks)]
     root = root_of(ranks)
+    if attempt > 1 and root.headline:
+        root = root._replace(headline=f"attempt {attempt}: {root.headline}")
+    elif attempt > 1 and not is_ended(ranks):
+        root, ranks = root_of(before), before
+        words = f"attempt {attempt} has neither an error nor an end; attempt {attempt - 1}: {root.headline}"
+        root = root._replace(headline=words)
+    ranks = without_external(ranks)
     rows, places = compiler.rows(mesh)
 
     def order(failure: Found) -> tuple[bool, bool, bool]:
@@ -414,6 +342,8 @@ def _report(
         mesh=mesh,
         line_count=line_count,
         headline=root.headline,
+        attempt=attempt,
+        root_ranks=tuple(rank for rank in root.ranks if rank is not None),
         events=tuple(events[:_MOST_EVENTS]),
         survived_count=sum(found.survived for found in every),
         ranks=rank_logs(ranks),
@@ -429,54 +359,3 @@ def _with_row(failure: Found, rows: Sequence[OutOfMemory], places: Mapping[Refus
     if place is None or not rows[place].buffers:
         return failure
     return failure._replace(event=replace(failure.event, row=place))
-
-
-def _ranks_of(
-    scanner: Scanner,
-    candidates: Iterable[Candidate],
-    refusals: Mapping[int, Refusal],
-    rank: str | None,
-    lines: UserLines,
-) -> list[OneRank]:
-    """Return the ranks in a log: those in the prefixes of most lines, or that of its name."""
-    prefixed: dict[str | None, Progress] = {
-        name: progress for name, progress in scanner.ranks.items() if name is not None
-    }
-    count = sum(progress.line_count for progress in prefixed.values())
-    # The numbers of steps before each line are no ranks.
-    is_repeated = any(progress.line_count > 1 for progress in prefixed.values())
-    has_ranks = rank is None and len(prefixed) > 1 and is_repeated and 2 * count >= scanner.line_count
-    every = list(scanner.ranks.values()) or [Progress()]
-    # Lines without a prefix are the launcher's.
-    launcher: dict[str | None, Progress] = {None: scanner.ranks.get(None, Progress())}
-    ranks = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
-    failures: dict[str | None, list[Found]] = {name: [] for name in ranks}
-    links: dict[str | None, str] = {}
-    for whole, candidate in ((line, part) for line in candidates for part in unfolded(line)):
-        name = candidate.rank if has_ranks else rank
-        if link := link_of(candidate.line):
-            links[name] = link
-        elif name in ranks and (failure := found_in(candidate, ranks[name], name, lines)):
-            refusal, link = refusals.get(candidate.number), links.pop(name, "")
-            failures[name].append(failure._replace(refusal=refusal, link=link, seconds=seconds_of(whole)))
-    return [OneRank(name, failures_of(failures[name]), progress) for name, progress in ranks.items()]
-
-
-def _each_once(ranks: Iterable[OneRank]) -> Iterator[OneRank]:
-    """Yield each rank once: its output and its errors may be in two files."""
-    by_rank: dict[str | None, list[OneRank]] = {}
-    for rank in ranks:
-        by_rank.setdefault(rank.rank, []).append(rank)
-    for name, files in by_rank.items():
-        every = [file.progress for file in files]
-        progress = _joined(every, sum(part.line_count for part in every))
-        yield OneRank(name, [failure for file in files for failure in file.found], progress)
-
-
-def _joined(every: Sequence[Progress], line_count: int) -> Progress:
-    """Return the progress of logs or of prefixes that are not ranks."""
-    joined = max(every, key=lambda part: part.steps)
-    joined.line_count = line_count
-    joined.last = max(part.last for part in every)
-    joined.done = max(part.done for part in every)
-    return joined

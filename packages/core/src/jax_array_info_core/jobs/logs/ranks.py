@@ -8,31 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...base.quantities import counted, format_number
+from ...base.text import printable
 from ...facts.reports.logs import LogEvent, RankEnd, RankLog
-from ...xla.logs.lines import YEAR
-from ...xla.logs.scanner import Progress
-from .events import FIRST_AT_SHUTDOWN, NOT_INTERPRETED, Found
+from ...programs.log_kinds.verdict_kinds import signal_of
+from ...xla.logs.lines import YEAR, read_line
+from ...xla.logs.progress import is_progress
+from .events import FIRST_AT_SHUTDOWN, LATE, NOT_INTERPRETED, VERDICT, Found, OneRank
 
 _MOST_NAMED = 8
 _PATH = r"""(["'])[^"'\n]*/[^"'\n]*\1|(?<![\w.<])/[^\s"',:;)\]]+"""
 """A path in quotes, or an absolute one."""
-_ROOT, _WEAK, _STALL, _CONSEQUENCE = range(4)
+_MOST_TEXT = 120
+_SIGNAL, _OWN, _EXIT, _STALL, _WEAK, _CONSEQUENCE = range(6)
+"""Facts on an end, the one nearest to the root first: a signal of a verdict, an own error, an exit code."""
+_OF_SHUTDOWN = ("barrier", "coordinator gone", "abort", "preemption poller")
+"""Kinds of lines of a process that waits at the end for the others."""
+NOBODY = "no evidence of who was first"
+"""What is said where the logs do not tell the rank."""
 
-
-class OneRank(NamedTuple):
-    """What the log of one rank has."""
-
-    rank: str | None
-    """The rank; None for a log without ranks."""
-    found: Sequence[Found]
-    """Its events, in their order."""
-    progress: Progress
-    """Its progress."""
-
-    @property
-    def fatal(self) -> list[Found]:
-        """The fatal events, the one nearest to the root first."""
-        return sorted((failure for failure in self.found if failure.event.is_fatal), key=_order)
+_Failed = Mapping[str | None, Sequence[Found]]
+"""The fatal events of each rank that has any, the one nearest to the root first."""
 
 
 class Root(NamedTuple):
@@ -41,7 +36,7 @@ class Root(NamedTuple):
     headline: str
     """The sentence on it; empty if nothing fatal was found."""
     ranks: tuple[str | None, ...] = ()
-    """Its ranks."""
+    """Its ranks; empty if the logs do not tell."""
 
 
 def _order(failure: Found) -> tuple[int, int]:
@@ -55,10 +50,15 @@ def _priority(failure: Found) -> int:
         return _CONSEQUENCE
     if event.role == "stall":
         return _STALL
-    if re.match(r"(?:\w+\.)*(?:KeyboardInterrupt|BrokenPipeError|Connection\w+Error|EOFError)\b", event.text):
-        return _WEAK
-    is_exception = event.place or re.match(r"[\w.]*(?:Error|Exception)\b", event.text)
-    return _WEAK if failure.is_weak or (event.kind == NOT_INTERPRETED and not is_exception) else _ROOT
+    if event.kind == VERDICT:
+        return _SIGNAL if signal_of(event.numbers) else _EXIT
+    is_said = event.kind == NOT_INTERPRETED and not failure.is_exception
+    return _WEAK if failure.is_weak or is_said else _OWN
+
+
+def fatal_of(rank: OneRank) -> list[Found]:
+    """Return the fatal events of a rank, the one nearest to the root first."""
+    return sorted((failure for failure in rank.found if failure.event.is_fatal), key=_order)
 
 
 def shape_of(event: LogEvent) -> tuple[str, str]:
@@ -67,56 +67,104 @@ def shape_of(event: LogEvent) -> tuple[str, str]:
 
 
 def root_of(ranks: Sequence[OneRank]) -> Root:
-    """Return the root of a failure: by its kind, then by its time.
+    """Return the root of a failure: verdicts come first, then own errors.
 
     A consequence is the root of nothing. Without a root, it is the rank that the others name.
     """
-    numbered = [member for member in ranks if member.rank is not None] or ranks
-    failed = {member.rank: member.fatal for member in numbered if member.fatal}
-    launcher = [failure for member in ranks if member.rank is None for failure in member.fatal]
-    named = _named(ranks)
-    if not failed and not launcher:
-        return Root("")
-    if len(numbered) == 1:
-        return Root(_alone(next(iter(failed.values()), launcher)), tuple(failed) or (None,))
+    failed = {member.rank: events for member in ranks if (events := fatal_of(member))}
     if not failed:
-        return _without_root(numbered, {None: launcher}, named) if named else Root(_alone(launcher), (None,))
-    ranks = numbered
+        return Root("")
     best = min(_priority(events[0]) for events in failed.values())
+    if best == _STALL and any(_priority(one) == _CONSEQUENCE for events in failed.values() for one in events):
+        best = _CONSEQUENCE
     first = {rank: events[0] for rank, events in failed.items() if _priority(events[0]) == best}
-    is_told = len(first) > 1 and len(failed) < len(ranks)
-    if best == _CONSEQUENCE or (best == _WEAK and (named or is_told)):
-        return _without_root(ranks, failed, named)
-    summary = _said(next(iter(first.values())))
-    if len(first) == len(ranks) and len({shape_of(failure.event) for failure in first.values()}) == 1:
-        return Root(f"all {len(ranks)} ranks: {summary}", tuple(first))
-    rank = _earliest(first, named)
-    if rank is None:
-        words = f"ranks {listed(first)} failed: {summary}; the logs do not tell which of them was first"
-        return Root(words + _others(ranks, first, failed), tuple(first))
-    return Root(f"rank {rank} failed first: {_said(first[rank])}{_others(ranks, [rank], failed)}", (rank,))
+    if len(first) > 1:
+        first.pop(None, None)  # what a launcher repeats
+    numbered = [member for member in ranks if member.rank is not None]
+    if None in first or len(numbered) == 1 == len(ranks):
+        return _alone(next(iter(first)), failed, ranks)
+    if best == _CONSEQUENCE:
+        return _without_root(numbered, failed, _named(ranks))
+    is_verdict = best in (_SIGNAL, _EXIT)
+    alike = {shape_of(one.event) for one in first.values()}
+    if len(first) == len(numbered) and len(alike) == 1 and not is_verdict:
+        return Root(f"all {len(numbered)} ranks: {_said(next(iter(first.values())))}", tuple(first))
+    if is_verdict:
+        rank = min(first, key=lambda rank: first[rank].event.line)
+        shown = next((one for one in failed[rank] if _priority(one) == _OWN), first[rank])
+    elif best == _OWN or _is_told(first, numbered, failed):
+        rank = _earliest(first, _named(ranks))
+        if rank is None:
+            words = f"ranks {listed(first)} failed: {_said(next(iter(first.values())))}"
+            which = "; the logs do not tell which of them was first"
+            return Root(words + which + _others(numbered, first, failed), tuple(first))
+        shown = first[rank]
+    else:
+        return Root(f"{_said(next(iter(first.values())))}{_others(numbered, first, failed)}")
+    return Root(f"rank {rank} failed first: {_said(shown)}{_others(numbered, [rank], failed)}", (rank,))
+
+
+def _is_told(first: Mapping[str | None, Found], ranks: Sequence[OneRank], failed: _Failed) -> bool:
+    """Return whether ranks with a stall or a weak error are the root: all others went on, or ended so."""
+    if any(one.is_of_all for one in first.values()):
+        return False
+    others = [member for member in ranks if member.rank not in first]
+    if all(one.event.role == "stall" for one in first.values()):
+        begin = max(
+            (member.progress.seconds or 0) + member.progress.bound for member in ranks if member.rank in first
+        )
+        return all((member.progress.seconds or 0) > begin for member in others)
+    return all(member.rank in failed for member in others) and len(first) == 1
 
 
 def _said(failure: Found) -> str:
     """Return the words on an event."""
     summary = failure.event.summary
-    is_unknown = failure.event.kind == NOT_INTERPRETED and _priority(failure) != _ROOT
+    is_unknown = failure.event.kind == NOT_INTERPRETED and _priority(failure) != _OWN
     return f"fatal, not interpreted: {summary}" if is_unknown else summary
 
 
-def _alone(events: Sequence[Found]) -> str:
-    """Return the sentence on a log without ranks."""
-    failure = events[0]
+def _alone(rank: str | None, failed: _Failed, ranks: Sequence[OneRank]) -> Root:
+    """Return the root in a log without ranks, or of a launcher, with the ranks that it names."""
+    failure = failed[rank][0]
     event = failure.event
-    if event.kind == NOT_INTERPRETED:
-        return f"fatal, not interpreted: {event.summary}"
+    ended = [
+        f"; rank {other}: {one.event.summary}"
+        for other, events in failed.items()
+        for one in events
+        if one.event.kind == VERDICT and one.event.role == "root" and other != rank
+    ]
+    named = "".join(ended[:1])
+    accused = (rank,) if rank is not None else ()
+    if event.kind == "timed out":
+        return Root(_timed_out(event, ranks))
     if event.kind == "never registered":
-        return f"never all connected: {event.summary}"
+        return Root(f"never all connected: {event.summary}")
     if event.role == "consequence":
-        named = {rank: reason for failure in events for rank, reason in failure.named}
-        who = "".join(f"; rank {rank}: {reason}" for rank, reason in list(named.items())[:_MOST_NAMED])
-        return f"ended in consequence of another failure: {event.summary}{who}"
-    return event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
+        names = {other: reason for one in failed[rank] for other, reason in one.named}
+        who = "".join(f"; rank {other}: {reason}" for other, reason in list(names.items())[:_MOST_NAMED])
+        return Root(f"ended in consequence of another failure: {event.summary}{who or named}")
+    if event.kind == VERDICT and rank is not None:
+        return Root(f"rank {rank} failed first: {event.summary}", accused)
+    if event.kind == NOT_INTERPRETED:
+        return Root(f"fatal, not interpreted: {event.summary}{named}", accused)
+    words = event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
+    return Root(f"{words}{named}", accused)
+
+
+def _timed_out(event: LogEvent, ranks: Sequence[OneRank]) -> str:
+    """Return the sentence on a job that did not end in its time: who wrote its stacks."""
+    wrote = {member.rank for member in ranks for failure in member.found if failure.event.kind == "stack"}
+    silent = [member.rank for member in ranks if member.rank not in wrote and member.rank is not None]
+    words = f"timed out after {event.numbers['seconds']} s"
+    if not wrote or not silent:
+        return words
+    have = f"{'rank' if len(wrote) == 1 else 'ranks'} {listed(sorted(wrote, key=_by_number))} wrote where"
+    return f"{words}: {have} they stood, {'rank' if len(silent) == 1 else 'ranks'} {listed(silent)} did not"
+
+
+def _by_number(rank: str | None) -> tuple[int, str]:
+    return len(str(rank)), str(rank)
 
 
 def _named(ranks: Iterable[OneRank]) -> dict[str, tuple[str, int]]:
@@ -131,50 +179,71 @@ def _named(ranks: Iterable[OneRank]) -> dict[str, tuple[str, int]]:
     return dict(sorted(counts.items(), key=lambda item: -item[1][1]))
 
 
-def _without_root(
-    ranks: Sequence[OneRank],
-    failed: Mapping[str | None, Sequence[Found]],
-    named: Mapping[str, tuple[str, int]],
-) -> Root:
-    """Return the root where no rank has an error of its own."""
-    events = [failure for failures in failed.values() for failure in failures]
-    if waiting := [failure for failure in events if failure.event.kind == "never registered"]:
-        silent = _others(ranks, list(failed), failed)
-        words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for the others"
-        return Root(f"{words} ({waiting[0].event.summary}){silent}", tuple(failed))
-    here = {member.rank for member in ranks}
-    silent_ranks = [member.rank for member in ranks if member.rank not in failed]
-    # A rank that is first at the Shutdown barrier in consequence of another's end did not end early.
-    ended = {
-        rank: named[rank]
-        for rank in named
-        if not (silent_ranks and rank in failed and _is_first(named[rank]))
+def _without_root(ranks: Sequence[OneRank], failed: _Failed, named: Mapping[str, tuple[str, int]]) -> Root:
+    """Return the root where no rank has an error of its own: nobody without evidence."""
+    failed = {
+        rank: events for rank, events in failed.items() if rank is not None and _priority(events[0]) != _STALL
     }
-    rank, reason = next(iter(ended.items()), (None, ("", 0)))
-    is_coordinator = any(failure.event.kind == "coordinator gone" for failure in events)
-    if rank is None and silent_ranks and not (is_coordinator and "0" in silent_ranks) and silent_ranks[1:]:
-        words = f"ranks {listed(silent_ranks)} have no error: killed from outside, or ended early"
-        return Root(words + _others(ranks, silent_ranks, failed), tuple(silent_ranks))
-    if rank is None and silent_ranks:
-        rank = "0" if is_coordinator and "0" in silent_ranks else silent_ranks[0]
-    if rank is None and is_coordinator and "0" not in here:
-        rank, reason = "0", ("the coordinator", len(failed))
-    if rank is None:
-        first = min((failure for events in failed.values() for failure in events), key=_order)
-        return Root(f"ended in consequence of another failure: {first.event.summary}", tuple(failed))
+    events = [failure for failures in failed.values() for failure in failures]
+    here = {member.rank: member for member in ranks}
+    silent_ranks = [member.rank for member in ranks if member.rank not in failed]
+    if waiting := [failure for failure in events if failure.event.kind == "never registered"]:
+        late = silent_ranks or missing_ranks(here)
+        who = f"{'rank' if len(late) == 1 else 'ranks'} {listed(late)}" if late else "the others"
+        words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for {who}"
+        return Root(f"{words} ({waiting[0].event.summary})", tuple(late))
+    accused = [rank for rank in named if rank not in failed]
+    if accused:
+        most = named[accused[0]][1]
+        accused = [rank for rank in accused if named[rank][1] == most]
+    elif any("eader task" in failure.record for failure in events) and "0" not in failed:
+        accused = ["0"]
+    elif len(silent_ranks) == 1 and not missing_ranks(here):
+        accused = [str(silent_ranks[0])]
+    elif not silent_ranks:
+        accused = [rank for rank in named if _has_evidence(failed.get(rank, ()), named[rank][0])]
+    if not accused:
+        return Root(_nobody(silent_ranks, failed, named) + _others(ranks, silent_ranks, failed))
+    reason = named.get(
+        accused[0], ("the coordinator" if accused == ["0"] and "0" not in here else "", len(failed))
+    )
     because = f" ({counted(reason[1], 'rank', 'ranks')}: {reason[0]})" if reason[0] else ""
-    if rank in failed:
-        words = f"rank {rank} failed first: the others name it{because}; its log has only consequences"
-    elif rank in here:
-        words = f"rank {rank} has no error: killed from outside, or ended early{because}"
+    who = f"{'rank' if len(accused) == 1 else 'ranks'} {listed(accused)}"
+    if accused[0] in failed:
+        own = min(failed[accused[0]], key=lambda one: one.event.line).previous
+        words = (
+            f"{who} {'was late' if reason[0].startswith(LATE) else 'ended early'}{because}{_last_words(own)}"
+        )
+    elif accused[0] in here:
+        have = "has" if len(accused) == 1 else "have"
+        tail = read_line(here[accused[0]].progress.tail).text
+        words = f"{who} {have} no error: killed from outside, or ended early{because}{_last_words(tail)}"
     else:
-        words = f"rank {rank} failed first: its log is not here{because}"
-    return Root(words + _others(ranks, [rank], failed), (rank,))
+        words = f"{who} failed first: its log is not here{because}"
+    return Root(words + _others(ranks, accused, failed), tuple(accused))
 
 
-def _is_first(reason: tuple[str, int]) -> bool:
-    """Return whether the reason to name a rank is that it was the first at a Shutdown barrier."""
-    return reason[0] == FIRST_AT_SHUTDOWN
+def _has_evidence(failures: Sequence[Found], reason: str) -> bool:
+    """Return whether a rank that ended with the others is the one that was late, or early at the end."""
+    is_told = reason == FIRST_AT_SHUTDOWN or reason.startswith(LATE)
+    return is_told and all(one.event.kind in _OF_SHUTDOWN for one in failures)
+
+
+def _last_words(text: str) -> str:
+    """Return the words on the last line that a rank wrote of itself."""
+    return (
+        f"; its last line: {printable(text[:_MOST_TEXT])}" if text.strip() and not is_progress(text) else ""
+    )
+
+
+def _nobody(silent: Sequence[str | None], failed: _Failed, named: Mapping[str, tuple[str, int]]) -> str:
+    """Return the sentence where the logs do not tell the rank."""
+    if silent:
+        return f"ranks {listed(silent)} have no error: killed from outside, or ended early; {NOBODY}"
+    first = min((failure for events in failed.values() for failure in events), key=_order)
+    others = [rank for rank in named if rank in failed]
+    also = f" (rank {others[0]}: {named[others[0]][0]}, in consequence)" if others else ""
+    return f"ended in consequence of another failure: {first.event.summary}; {NOBODY}{also}"
 
 
 def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) -> str | None:
@@ -195,7 +264,7 @@ def _others(
 ) -> str:
     """Return the words on the other ranks, and on those without a log."""
     roots = set(roots)
-    ends = [_priority(events[0]) for rank, events in failed.items() if rank not in roots]
+    ends = [_priority(events[0]) for rank, events in failed.items() if rank is not None and rank not in roots]
     consequences = sum(priority in (_CONSEQUENCE, _WEAK) for priority in ends)
     silent = sum(member.rank not in failed and member.rank not in roots for member in ranks)
     parts = [
@@ -229,13 +298,13 @@ def listed(ranks: Iterable[str | None]) -> str:
 
 def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
     """Return the rows of the ranks, in their order."""
-    ranks = [member for member in ranks if member.rank is not None]
-    any_failed = any(member.fatal for member in ranks)
+    ranks = [member for member in ranks if member.rank is not None and member.progress.line_count]
+    ends = {member.rank: fatal_of(member)[:1] for member in ranks}
 
     def end(member: OneRank) -> RankEnd:
-        if not member.fatal:
-            return "no error" if any_failed and not member.progress.done else "ended"
-        priority = _priority(member.fatal[0])
+        if not ends[member.rank]:
+            return "no error" if any(ends.values()) and not member.progress.done else "ended"
+        priority = _priority(ends[member.rank][0])
         return "in consequence" if priority == _CONSEQUENCE else "stalled" if priority == _STALL else "failed"
 
     return tuple(
@@ -245,9 +314,9 @@ def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
             line_count=member.progress.line_count,
             step=member.progress.step,
             time="" if member.progress.time is None else clock(member.progress.time),
-            text=_short(member.fatal[0].event) if member.fatal else "",
+            text="".join(_short(failure.event) for failure in ends[member.rank]),
         )
-        for member in sorted(ranks, key=lambda member: (len(str(member.rank)), str(member.rank)))
+        for member in sorted(ranks, key=lambda member: _by_number(member.rank))
     )
 
 

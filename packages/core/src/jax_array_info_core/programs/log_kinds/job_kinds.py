@@ -13,6 +13,7 @@ JOB_KINDS = (
         (r"sync_global_devices name mismatch",),
         "Ranks took different branches, so that they wait at different places.",
         "Keep the control flow equal in all ranks; the rank with the odd hash left it.",
+        is_of_all=True,
     ),
     Kind(
         "never registered",
@@ -97,6 +98,7 @@ JOB_KINDS = (
         "Save a checkpoint when reached_preemption_sync_point returns True, and read the scheduler's events.",
         is_hard=True,
         is_weak=True,
+        is_of_all=True,
     ),
     Kind(
         "peer closed",
@@ -110,6 +112,16 @@ JOB_KINDS = (
         "Another process of a collective ended.",
         "Read the log of the rank that has no such line.",
         is_hard=True,
+    ),
+    Kind(
+        "collective mismatch",
+        "root",
+        (r"op\.preamble\.length <= op\.nbytes\. (?P<sent>\d{1,18}) vs (?P<expected>\d{1,18})",),
+        "Ranks ran different collectives, or the same one with other shapes.",
+        "Compare the programs and the shapes of the ranks at the step after the last one.",
+        is_hard=True,
+        is_weak=True,
+        is_of_all=True,
     ),
     Kind(
         "rendezvous",
@@ -190,6 +202,7 @@ JOB_KINDS = (
         (r"unexpected (?:peer|leader) shows up in the launch group",),
         "Hosts run different programs, or in another order.",
         "Use the same code, XLA_FLAGS and libtpu on all hosts, and call jitted functions in the same order.",
+        is_of_all=True,
     ),
     Kind(
         "core halted",
@@ -203,6 +216,13 @@ JOB_KINDS = (
         ),
         "A core of the accelerator stopped: a kernel's check failed, or the hardware did.",
         "In a Pallas kernel, check waits of copies and indices; else retry, then replace the host.",
+    ),
+    Kind(
+        "port in use",
+        "root",
+        (r"[Aa]ddress already in use",),
+        "Another process listens at the port.",
+        "End that process, or give the coordinator another port.",
     ),
     Kind(
         "tpu in use",
@@ -243,15 +263,17 @@ JOB_KINDS = (
         "The scheduler ended the job at its time limit.",
         "Ask for more time, or save checkpoints before it.",
         is_hard=True,
+        is_weak=True,
+        is_of_all=True,
     ),
     Kind(
         "scheduler",
         "consequence",
         (
-            r"task <rank>: .{0,60}[Ee]xited with exit code <exit_code>",
             r"srun: error: ",
             r"CANCELLED AT",
             r"ActorDiedError",
+            r"a non-zero (?:exit code|status)",
             r"[Ee]xit(?:ed)?(?: with)?(?: exit)? ?(?:[Cc]ode|status)\W{0,3}(?!0\b)<exit_code>\b",
         ),
         "A process of the job ended.",
@@ -269,6 +291,13 @@ JOB_KINDS = (
         ),
         "A limit of the operating system is reached: files, threads or memory of the host.",
         "Raise `ulimit -n` or `ulimit -u`, or open fewer.",
+    ),
+    Kind(
+        "stack",
+        "warning",
+        (r"^(?:Current thread|Thread) 0x[0-9a-f]{4,20} \(most recent call first\)",),
+        "The process wrote where its threads stood.",
+        "Compare the lines at which the ranks stood.",
     ),
 )
 """Kinds of lines about the processes of a job."""

@@ -44,6 +44,9 @@ class Kind(NamedTuple):
     is_weak: bool = False
     """Whether it is the root only if there is no other."""
 
+    is_of_all: bool = False
+    """Whether it tells nothing of the rank that wrote it."""
+
 
 @functools.cache
 def compiled(wording: str) -> re.Pattern[str]:

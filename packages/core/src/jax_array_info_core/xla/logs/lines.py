@@ -23,6 +23,8 @@ _RANK = (
     r"|[\w.-]{1,60}-(?P<g>\d{1,6}) {1,20}\| "
     r"|\[pod/[\w.-]{0,60}?-(?P<h>\d{1,6})/[\w.-]{1,60}\] "
 )
+_TAG = re.compile(r"\[\d,\d{1,6}\]<std(?:out|err)>: ?")
+"""Prefix that mpirun also writes inside of lines, wherever a process flushed its output."""
 RANK = re.compile(_RANK)
 """Prefix with the rank of a line."""
 _WORKER = re.compile(
@@ -80,6 +82,8 @@ def read_line(raw: bytes) -> Line:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     if text.startswith("{"):
         text = _payload(text)
+    if tag := _TAG.match(text):
+        text = tag[0] + text[tag.end() :].replace(tag[0].rstrip(), "")
     start, level, rank = text_start(text)
     return Line(text[start:], level, rank)
 

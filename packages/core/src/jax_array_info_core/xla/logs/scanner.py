@@ -6,33 +6,13 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from statistics import median
 from typing import NamedTuple
 
-from .lines import DAY, RANK, TRACEBACK, RecordReader, seconds_at, text_start, time_place
+from .lines import RANK, TRACEBACK, RecordReader, text_start, time_place
+from .progress import Progress, Shape, counters_in, may_be_end, progress_in
 
 _ZEROS = bytes.maketrans(b"0123456789", b"0" * 10)
 _TRACEBACK = TRACEBACK.encode()
-_PROGRESS = re.compile(
-    r"\b(?:step|epoch|iter(?:ation)?s?|it)\b[\"']?[ \t]{0,3}[:=#/\[(]{0,2}[ \t]{0,8}"
-    r"(?P<number>0{1,18})\b(?!\.?0)"
-    r"|\b0{1,9}/0{1,9} \[0"
-    r"|\b(?:saved|finished|passed|(?:training|job|upload) complete[d]?|is unstuck waiting)\b",
-    re.IGNORECASE,
-)
-_ALARM = re.compile(
-    r"(?:Error|Exception|Interrupt)(?:: |:?$)|\b[EF]\d{4} \d\d:|: [EF] |\b(?:ERROR|CRITICAL)\b"
-    r"|[A-Z]_[A-Z]{4,}: "
-    r"|\b(?:INTERNAL|ABORTED|UNAVAILABLE|UNKNOWN|CANCELLED)\b|error:"
-)
-"""Words of errors, which may name a step."""
-_DONE = re.compile(
-    rb"\b(?:saved|exit(?:ed|ing)?(?: with)? code:? 0\b|(?:training|job|run) (?:finished|complete))",
-    re.IGNORECASE,
-)
-_AFTER_DEATH = re.compile(r"^wandb: |\bcrash|traceback|core dump|emergency|\bprofile\b", re.IGNORECASE)
-"""Words of lines that say that a program saved or finished something when it died."""
-
 _MOST_SHAPES = 20_000
 _MANY_KEPT, _MOST_KEPT = 2000, 8000
 """Candidates that are kept, up to which many of a rank are alike, and after which all others are alike."""
@@ -40,21 +20,15 @@ _ALIKE, _FEW_ALIKE = 50, 3
 """Candidates of a rank with the same words that are kept: the first and the last ones."""
 _ROOM = 1 << 25
 """Characters around candidates that are kept."""
-_LONGEST, _LONGEST_TRACEBACK, _HEAD = 2000, 20_000, 500
-"""Characters of a line that are read, of JSON with a traceback, and in which a line may tell of progress."""
+_LONGEST, _LONGEST_TRACEBACK = 2000, 20_000
+"""Characters of a line that are read, and of JSON with a traceback."""
 _BEFORE, _AFTER = 60, 24
-_MOST_STEPS = 1000
 _MOST_RANKS = 20_000
-_MOST_GAPS = 20
 _BLANK = re.compile(rb"\n{65,}")
 _LONGEST_RECORD, _TAIL = 1 << 21, 1 << 20
 """Characters of an endless line that are kept: from the first word of a reader on, and at the end."""
 _Key = tuple[tuple[int, ...], str | None]
 """Words and rank of alike candidates."""
-LONGEST_STEPS = 10
-"""Median steps after which a rank stands still."""
-LEAST_SECONDS = 60
-"""Seconds before which no rank is said to stand still."""
 
 
 class Candidate(NamedTuple):
@@ -72,131 +46,6 @@ class Candidate(NamedTuple):
     """Lines after it, of all ranks."""
     is_open: bool = False
     """Whether the log ends in the traceback that the line begins."""
-
-
-class Gap(NamedTuple):
-    """Time without a line."""
-
-    seconds: int
-    """Its length."""
-    number: int
-    """Number of the line after it."""
-    step: int | None
-    """Last step before it."""
-
-
-class Progress:
-    """What one rank has done so far."""
-
-    __slots__ = (
-        "_clock",
-        "_step",
-        "done",
-        "durations",
-        "gaps",
-        "last",
-        "line_count",
-        "seconds",
-        "steps",
-        "time",
-    )
-
-    def __init__(self) -> None:
-        self.line_count = 0
-        """Number of its lines."""
-        self.last = 0
-        """Number of the last line with progress."""
-        self.steps = 0
-        """Number of lines with progress."""
-        self.seconds: int | None = None
-        """Time of the last line with progress."""
-        self.time: int | None = None
-        """Time of the last line."""
-        self.durations: list[int] = []
-        """Seconds between lines with progress."""
-        self.gaps: list[Gap] = []
-        """The longest times without a line."""
-        self.done = 0
-        """Number of the last line that says that it saved or ended well."""
-        self._clock = b""
-        self._step = b""
-
-    @property
-    def step(self) -> int | None:
-        """The last step."""
-        return int(self._step) if self._step else None
-
-    @property
-    def bound(self) -> float:
-        """Seconds after which it stands still."""
-        return max(LEAST_SECONDS, LONGEST_STEPS * median(self.durations)) if self.durations else LEAST_SECONDS
-
-    def see(self, facts: _Shape, line: bytes, number: int) -> None:
-        """Take note of a line with a time or with progress."""
-        if facts.time >= 0:
-            clock = line[facts.time : facts.time + 8]
-            if clock != self._clock:
-                self._clock = clock
-                self._see_time(seconds_at(line, facts.time), number)
-        if facts.is_progress:
-            self.last = number
-            self.steps += 1
-            if facts.step:
-                self._step = line[facts.step[0] : facts.step[1]]
-            if facts.time >= 0 and self.time is not None:
-                if self.seconds is not None and len(self.durations) < _MOST_STEPS:
-                    self.durations.append(max(0, self.time - self.seconds))
-                self.seconds = self.time
-
-    def see_many(self, rows: Sequence[tuple[_Shape, int]], lines: Sequence[bytes], first: int) -> None:
-        """Take note of lines that are no candidates. Most have nothing new.
-
-        Args:
-            rows: Facts and place of each.
-            lines: The lines.
-            first: Number of the first line.
-        """
-        if len(self.durations) < _MOST_STEPS:
-            few, rows = rows[:_MOST_STEPS], rows[_MOST_STEPS:]
-            for facts, place in few:
-                self.see(facts, lines[place], first + place)
-        steps = [place for facts, place in rows if facts.is_progress]
-        last, count = steps[-1] if steps else -1, self.steps + len(steps)
-        for facts, place in rows:
-            is_new = facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock
-            if is_new or place == last:
-                self.see(facts, lines[place], first + place)
-        self.steps = count
-        self.done = max((first + place for facts, place in rows if facts.is_done), default=self.done)
-
-    def _see_time(self, seconds: int, number: int) -> None:
-        """Take note of a time that is not that of the line before."""
-        if self.time is not None and self.steps > 2:
-            gap = seconds - self.time
-            # Without a date, midnight is passed.
-            gap += DAY if gap < -DAY // 2 else 0
-            if gap > LEAST_SECONDS:
-                self.gaps.append(Gap(gap, number, self.step))
-                if len(self.gaps) > _MOST_GAPS:
-                    self.gaps.remove(min(self.gaps))
-        self.time = seconds
-
-
-class _Shape(NamedTuple):
-    """What lines that differ only in their digits have in common."""
-
-    rank: tuple[int, int] | None
-    """Place of the rank."""
-    time: int
-    """Place of the time; -1 without one."""
-    is_progress: bool
-    step: tuple[int, int] | None
-    """Place of the number of the step."""
-    words: tuple[int, ...]
-    """Words that make it a candidate."""
-    is_traceback: bool
-    is_indented: bool
-    is_done: bool
 
 
 class Scanner:
@@ -221,11 +70,13 @@ class Scanner:
         """Number of candidates that were not kept."""
         self.ranks: dict[str | None, Progress] = {}
         """Progress by rank."""
-        self._shapes: dict[bytes, _Shape] = {}
+        self._shapes: dict[bytes, Shape] = {}
         self._kept: dict[_Key, tuple[list[Candidate], deque[Candidate]]] = {}
         """The first and the last ones of alike candidates."""
         self._kept_count = 0
         self._room = _ROOM
+        self._failed = 0
+        """Number of the last line that may be a failure."""
         self._inside: dict[str | None, Candidate | None] = {}
         """Beginnings of the tracebacks that ranks are in; None in the message after one."""
         self._unfinished = b""
@@ -294,7 +145,7 @@ class Scanner:
         places: Sequence[int] = [place for place, shape in enumerate(shapes) if shape not in boring]
         if not has_tracebacks and not any(facts.rank or facts.words for facts in kinds.values()):
             plain = [(kinds[shapes[place]], place) for place in places]
-            self._progress_of(None).see_many(plain, lines, self.line_count + 1)
+            self._progress_of(None).see_many(plain, lines, self.line_count + 1, self._failed)
             places = ()
         hits: dict[_Key, list[tuple[int, str | None]]] = {}
         for place in places:
@@ -303,12 +154,11 @@ class Scanner:
             state = self.ranks.get(rank) or self._progress_of(rank)
             if facts.rank is not None:
                 state.line_count += 1
+                state.tail = line
             # The source in a traceback, or a further line of the message, names no step.
             is_source = facts.is_indented and rank in self._inside
-            if facts.time >= 0 or (facts.is_progress and not is_source):
-                state.see(facts, line, number)
-            if facts.is_done and not is_source:
-                state.done = number
+            if facts.time >= 0 or ((facts.is_progress or facts.is_done) and not is_source):
+                state.see(facts, line, number, self._failed)
             is_end = False
             if facts.is_traceback:
                 self._inside[rank] = Candidate(number, rank, line, (), (), is_open=True)
@@ -317,6 +167,7 @@ class Scanner:
                 if is_end:
                     self._inside[rank] = None
             if facts.words or is_end:
+                self._failed = number
                 hits.setdefault((facts.words[:3], rank), []).append((place, rank))
         others: dict[_Key, list[tuple[int, str | None]]] = {}
         for key, alike in hits.items():
@@ -332,7 +183,7 @@ class Scanner:
         self._place = end - kept
 
     def _read_records(
-        self, lines: Sequence[bytes], shapes: Sequence[bytes], kinds: Mapping[bytes, _Shape]
+        self, lines: Sequence[bytes], shapes: Sequence[bytes], kinds: Mapping[bytes, Shape]
     ) -> None:
         """Give lines to the readers: those with their words, long ones, and those after them."""
         first = self.line_count + 1
@@ -382,7 +233,7 @@ class Scanner:
         self._room -= sum(map(len, candidate.before)) + sum(map(len, candidate.after))
         return candidate
 
-    def _look_at(self, lines: Sequence[bytes], shapes: Sequence[bytes]) -> dict[bytes, _Shape]:
+    def _look_at(self, lines: Sequence[bytes], shapes: Sequence[bytes]) -> dict[bytes, Shape]:
         """Return the facts of shapes."""
         if len(self._shapes) > _MOST_SHAPES:
             self._shapes.clear()
@@ -410,41 +261,31 @@ class Scanner:
         return words
 
 
-_PLAIN = _Shape(None, -1, False, None, (), False, False, False)
+_PLAIN = Shape(None, -1, False, None, (), (), False, False, False)
 """Lines that say nothing, except that a traceback ended."""
 _INDENTED = _PLAIN._replace(is_indented=True)
 """Lines that say nothing at all."""
 
 
-def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> _Shape:
+def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> Shape:
     """Return the facts of a shape, from one of its lines."""
     text = shape.decode("latin-1")
     rank = RANK.match(text)
-    progress = _progress_in(text)
+    progress = progress_in(text)
     start = text_start(text)[0]
     step = progress.span("number") if progress and progress["number"] else None
     is_whole = _has_traceback(shape)
-    return _Shape(
+    return Shape(
         rank=next(rank.span(name) for name, digits in rank.groupdict().items() if digits) if rank else None,
         time=time_place(text),
         is_progress=progress is not None,
         step=step,
+        counters=counters_in(text) if progress else (),
         words=words or (-1,) * is_whole,
         is_traceback=_TRACEBACK in shape and not is_whole,
         is_indented=not text[start:].strip() or text[start : start + 1] in " \t",
-        is_done=_DONE.search(line) is not None and not (_ALARM.search(text) or _AFTER_DEATH.search(text)),
+        is_done=may_be_end(text),
     )
-
-
-def _progress_in(text: str) -> re.Match[str] | None:
-    """Return the progress in a line; None for an error that names a step."""
-    is_other = _ALARM.search(text, 0, _HEAD) or _AFTER_DEATH.search(text, 0, _HEAD)
-    return None if is_other else _PROGRESS.search(text, 0, _HEAD)
-
-
-def is_progress(text: str) -> bool:
-    """Return whether a line tells of progress."""
-    return _progress_in(re.sub(r"\d", "0", text[:_HEAD])) is not None
 
 
 def _cut(line: bytes) -> bytes:
