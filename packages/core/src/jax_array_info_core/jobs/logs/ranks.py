@@ -23,7 +23,7 @@ _SIGNAL, _OWN, _EXIT, _STALL, _WEAK, _CONSEQUENCE = range(6)
 """Facts on an end, the one nearest to the root first: a signal of a verdict, an own error, an exit code."""
 _OF_SHUTDOWN = ("barrier", "coordinator gone", "abort", "preemption poller")
 """Kinds of lines of a process that waits at the end for the others."""
-NOBODY = "no evidence of who was first"
+NO_EVIDENCE = "no evidence of who was first"
 """What is said where the logs do not tell the rank."""
 
 _Failed = Mapping[str | None, Sequence[Found]]
@@ -180,7 +180,7 @@ def _named(ranks: Iterable[OneRank]) -> dict[str, tuple[str, int]]:
 
 
 def _without_root(ranks: Sequence[OneRank], failed: _Failed, named: Mapping[str, tuple[str, int]]) -> Root:
-    """Return the root where no rank has an error of its own: nobody without evidence."""
+    """Return the root where no rank has an error of its own: none without evidence."""
     failed = {
         rank: events for rank, events in failed.items() if rank is not None and _priority(events[0]) != _STALL
     }
@@ -203,7 +203,7 @@ def _without_root(ranks: Sequence[OneRank], failed: _Failed, named: Mapping[str,
     elif not silent_ranks:
         accused = [rank for rank in named if _has_evidence(failed.get(rank, ()), named[rank][0])]
     if not accused:
-        return Root(_nobody(silent_ranks, failed, named) + _others(ranks, silent_ranks, failed))
+        return Root(_unknown(silent_ranks, failed, named) + _others(ranks, silent_ranks, failed))
     reason = named.get(
         accused[0], ("the coordinator" if accused == ["0"] and "0" not in here else "", len(failed))
     )
@@ -236,14 +236,14 @@ def _last_words(text: str) -> str:
     )
 
 
-def _nobody(silent: Sequence[str | None], failed: _Failed, named: Mapping[str, tuple[str, int]]) -> str:
+def _unknown(silent: Sequence[str | None], failed: _Failed, named: Mapping[str, tuple[str, int]]) -> str:
     """Return the sentence where the logs do not tell the rank."""
     if silent:
-        return f"ranks {listed(silent)} have no error: killed from outside, or ended early; {NOBODY}"
+        return f"ranks {listed(silent)} have no error: killed from outside, or ended early; {NO_EVIDENCE}"
     first = min((failure for events in failed.values() for failure in events), key=_order)
     others = [rank for rank in named if rank in failed]
     also = f" (rank {others[0]}: {named[others[0]][0]}, in consequence)" if others else ""
-    return f"ended in consequence of another failure: {first.event.summary}; {NOBODY}{also}"
+    return f"ended in consequence of another failure: {first.event.summary}; {NO_EVIDENCE}{also}"
 
 
 def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) -> str | None:
