@@ -1,4 +1,4 @@
-"""Facts before inference: verdicts of launchers are about ranks; what follows from another end is no root."""
+"""Facts before inference: what launchers say is about ranks; what follows from another end is not a root."""
 
 from __future__ import annotations
 
