@@ -1,4 +1,4 @@
-"""Facts before inference: what launchers say is about ranks; what follows from another end is not a root."""
+"""Verdicts of launchers on ranks, and the ends that follow from another one."""
 
 from __future__ import annotations
 
