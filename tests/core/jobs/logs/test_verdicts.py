@@ -1,4 +1,4 @@
-"""What a launcher says of a rank comes first; what follows from the end of another rank blames nobody."""
+"""Verdicts of launchers on ranks come first; the ends that follow from another one blame no rank."""
 
 import pytest
 
