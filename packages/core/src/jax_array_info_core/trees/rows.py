@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -22,7 +23,7 @@ from ..facts.reports.array import ArrayReport, Dim, ShardingDescription
 from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ..geometry.layouts.dtypes import dtype_name, packed_nbytes
 from ..geometry.layouts.layout import Processes
-from ..geometry.layouts.spec import MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
+from ..geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes, Spec, UnevenAxis, advised_axes, finer_axes
 from .leaves import Structure, TreeLeaf, TreeLeaves
 
 _T = TypeVar("_T")
@@ -61,7 +62,12 @@ class Avoidable(NamedTuple):
     advised_nbytes: int
     """Bytes per device that these save; 0 if there are none."""
 
+    padded: tuple[int, int] | None = None
+    """The array axis that has to be padded first, and its length then; None if none has to be."""
 
+
+_MOST_PADDING = 1 / 20
+"""Largest part of an array axis that it is advised to be padded by."""
 NOTHING = Avoidable(0, (), 0)
 
 
@@ -91,8 +97,58 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
         return 0 if nbytes is None else max(shard_nbytes - nbytes, 0)
 
     most = saved(finer_axes(tuple(lengths), free))
-    axes = advised_axes(tuple(lengths), free) if most else ()
-    return Avoidable(most, axes, saved(axes)) if most else NOTHING
+    if not most:
+        return _padded(row, lengths, free)
+    axes = advised_axes(tuple(lengths), free)
+    if is_cache(row):
+        used = {name for names in axes for name in names}
+        over = _over_batch_and_heads(lengths, [axis for axis in free if axis[0] in used])
+        axes = over if any(over) else axes
+    return Avoidable(most, axes, saved(axes))
+
+
+def _padded(row: TreeRow, lengths: Sequence[int], free: Sequence[tuple[str, int]]) -> Avoidable:
+    """Return what a device would save if one axis were padded and sharded over the largest free mesh axis."""
+    name, size = max(free, key=lambda axis: axis[1], default=("", 1))
+    whole = [axis for axis, dim in enumerate(lengths) if dim and dim == row.shape[axis]]
+    axis = min(whole, key=lambda axis: -lengths[axis] % size / lengths[axis], default=None)
+    if axis is None or size == 1 or -lengths[axis] % size > _MOST_PADDING * lengths[axis]:
+        return NOTHING
+    shard = [*lengths[:axis], -(-lengths[axis] // size), *lengths[axis + 1 :]]
+    nbytes, before = row.nbytes_of(shard), row.shard_nbytes
+    if nbytes is None or before is None or math.prod(shard) < MIN_SHARD_ELEMENTS:
+        return NOTHING
+    axes = tuple((name,) if place == axis else () for place in range(len(lengths)))
+    return Avoidable(before - nbytes, axes, before - nbytes, (axis, shard[axis] * size))
+
+
+_CACHE = re.compile(r"cache|\bkv", re.IGNORECASE)
+"""Part of the path of keys and values of an attention, which are kept for the tokens to come."""
+
+
+def is_cache(row: TreeRow) -> bool:
+    """Return whether a leaf is a cache of keys or values, with axes for batch, time, heads and features."""
+    return len(row.shape) >= 4 and _CACHE.search(row.path) is not None
+
+
+def _over_batch_and_heads(
+    lengths: Sequence[int], free: Sequence[tuple[str, int]]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes that shard the batch and, as the last of them, the heads of a cache.
+
+    Along the time, often the longest axis, each new token and each sum of an attention would cross devices.
+    """
+    ndim = len(lengths)
+
+    def over(axis: int, free: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], ...]:
+        return finer_axes(
+            tuple(dim if place == axis else 1 for place, dim in enumerate(lengths)), tuple(free)
+        )
+
+    batch = over(ndim - 4, free[:-1] or free)
+    rest = [axis for axis in free if axis[0] not in batch[ndim - 4]]
+    heads = over(min(ndim - 3, ndim - 2, key=lengths.__getitem__), rest)
+    return tuple(map(operator.add, batch, heads))
 
 
 def replicated_axes(row: TreeRow, mesh: TreeMesh) -> tuple[tuple[str, int], ...]:

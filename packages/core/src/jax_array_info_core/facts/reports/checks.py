@@ -216,6 +216,7 @@ class CheckReport(Displayed):
             min_nbytes=self.min_nbytes,
             max_replicated=self.max_replicated or 0,
             total_nbytes=self.fullest_device_nbytes,
+            memory_nbytes=self.hbm_nbytes or 0,
         )
         small = self.small_shard_nbytes
         costs: dict[FindingKind, int] = {

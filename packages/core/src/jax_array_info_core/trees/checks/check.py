@@ -244,7 +244,12 @@ def _question(tree: Any, options: CheckOptions) -> Question:
         intended=intended,
         unused=unused_axes(report, intended),
         ignored_codes=codes,
-        limits=Limits(min_nbytes=least, max_replicated=limit, total_nbytes=report.fullest_device_nbytes),
+        limits=Limits(
+            min_nbytes=least,
+            max_replicated=limit,
+            total_nbytes=report.fullest_device_nbytes,
+            memory_nbytes=hbm or 0,
+        ),
         hbm_nbytes=hbm,
         host_nbytes=host_nbytes,
         moments=moments,
