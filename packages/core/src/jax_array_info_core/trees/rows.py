@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import operator
 import re
@@ -88,7 +89,8 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
     free = replicated_axes(row, mesh)
     if not free and mesh.axes is None:
         free = ((UNNAMED_AXIS, row.replicas),)
-    free, shard_nbytes = tuple(axis for axis in free if axis[0] not in excluded), row.shard_nbytes
+    every, shard_nbytes = free, row.shard_nbytes
+    free = tuple(axis for axis in every if axis[0] not in excluded)
     sizes = dict(free)
 
     def saved(axes: tuple[tuple[str, ...], ...]) -> int:
@@ -98,7 +100,7 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
 
     most = saved(finer_axes(tuple(lengths), free))
     if not most:
-        return _padded(row, lengths, free)
+        return NOTHING if any(finer_axes(tuple(lengths), every)) else _padded(row, lengths, free)
     axes = advised_axes(tuple(lengths), free)
     if is_cache(row):
         used = {name for names in axes for name in names}
@@ -108,18 +110,18 @@ def avoidable(row: TreeRow, mesh: TreeMesh | None, excluded: Collection[str] = (
 
 
 def _padded(row: TreeRow, lengths: Sequence[int], free: Sequence[tuple[str, int]]) -> Avoidable:
-    """Return what a device would save if one axis were padded and sharded over the largest free mesh axis."""
-    name, size = max(free, key=lambda axis: axis[1], default=("", 1))
-    whole = [axis for axis, dim in enumerate(lengths) if dim and dim == row.shape[axis]]
-    axis = min(whole, key=lambda axis: -lengths[axis] % size / lengths[axis], default=None)
-    if axis is None or size == 1 or -lengths[axis] % size > _MOST_PADDING * lengths[axis]:
-        return NOTHING
-    shard = [*lengths[:axis], -(-lengths[axis] // size), *lengths[axis + 1 :]]
-    nbytes, before = row.nbytes_of(shard), row.shard_nbytes
-    if nbytes is None or before is None or math.prod(shard) < MIN_SHARD_ELEMENTS:
-        return NOTHING
-    axes = tuple((name,) if place == axis else () for place in range(len(lengths)))
-    return Avoidable(before - nbytes, axes, before - nbytes, (axis, shard[axis] * size))
+    """Return what a device would save if one axis were padded a little and sharded over one mesh axis."""
+    least = NOTHING
+    for axis, (name, size) in itertools.product(range(len(lengths)), free):
+        dim, shard = lengths[axis], -(-lengths[axis] // size)
+        if dim != row.shape[axis] or shard * size > dim * (1 + _MOST_PADDING):
+            continue
+        dims = [*lengths[:axis], shard, *lengths[axis + 1 :]]
+        saved = (row.shard_nbytes or 0) - (row.nbytes_of(dims) or 0)
+        if saved > least.nbytes and math.prod(dims) >= MIN_SHARD_ELEMENTS:
+            axes = tuple((name,) if place == axis else () for place in range(len(lengths)))
+            least = Avoidable(saved, axes, saved, (axis, shard * size))
+    return least
 
 
 _CACHE = re.compile(r"cache|\bkv", re.IGNORECASE)

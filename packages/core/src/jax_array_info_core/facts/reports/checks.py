@@ -143,7 +143,8 @@ class CheckReport(Displayed):
     """Fraction of the bytes of the fullest device up to which avoidable replicas are accepted."""
 
     min_nbytes: quantities.Size = 0
-    """Bytes per device below which replicas and leaves on fewer devices are accepted."""
+    """Bytes per device below which replicas and leaves on fewer devices are accepted; also replicas below a
+    thousandth of ``hbm_nbytes``, unless it is 0."""
 
     is_uncompared: bool = False
     """Whether shardings are neither compared with ``expect`` nor planned by ``specs`` or ``logical_axes``."""

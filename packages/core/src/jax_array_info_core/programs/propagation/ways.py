@@ -160,7 +160,7 @@ def is_fused(graph: Graph, value: Value, names: Collection[str]) -> bool:
             return False
         after = [*graph.inside.get(form, ())]
         for user in graph.users(form):
-            if user.name.endswith(_BORDERS):
+            if user.name.endswith((*_BORDERS, ".while")):
                 continue
             if not all(_is_of_elements(user, result) for result in user.results):
                 return False
