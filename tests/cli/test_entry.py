@@ -1,6 +1,8 @@
 """``jai-cli FILE``: a file or a folder is shown as what it is."""
 
 import json
+import os
+import threading
 
 import jax
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 from jax_array_info import planned_report, record_memory, save_report, save_tree, to_json
 from jax_array_info_core import devices_report
+from jax_array_info_core.base.files import open_without_waiting
 
 pytestmark = pytest.mark.newest
 
@@ -100,3 +103,33 @@ def test_a_word_that_is_no_path_is_an_unknown_command(call):
     done = call("shwo")
     assert done.returncode == 2
     assert "Did you mean 'show'?" in done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("log",), ("profile",), ("tree",), ("report",), ("memory",)])
+def test_a_pipe_that_no_program_writes_to_is_not_waited_for(call, tmp_path, command):
+    os.mkfifo(tmp_path / "pipe")
+    done = call(*command, str(tmp_path / "pipe"))
+    assert done.returncode == 2
+    assert "pipe" in done.stderr
+
+
+def test_a_pipe_that_a_program_writes_to_is_read_to_its_end(call, tmp_path):
+    """The program writes nothing for a while, and then two parts."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lines = "Some donated buffers were not usable: float32[8,64].\n", "ValueError: bad batch\n"
+    begun = threading.Event()
+    pipe = os.open(path, os.O_RDWR)  # does not wait for a reader
+
+    def write():
+        begun.wait(60)
+        for line in lines:
+            os.write(pipe, line.encode())
+        os.close(pipe)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open_without_waiting(path) as file:
+        begun.set()
+        assert file.read() == "".join(lines).encode()
+    writer.join()

@@ -114,3 +114,22 @@ def test_a_closed_pipe_prints_no_error(args, tmp_path):
     program = write_program(tmp_path, PROGRAM)
     done = into_closed_pipe(*(program if word == "PROGRAM" else word for word in args))
     assert (done.returncode, done.stderr) == (1, "")
+
+
+CLOSING = """import os
+os.closerange(3, {last})
+
+def f(x):
+    return x + 1
+"""
+
+
+@pytest.mark.parametrize(("last", "is_reached"), [("256", False), ("1 << 20", True)])
+def test_a_file_that_closes_descriptors_loses_no_output(last, is_reached, tmp_path):
+    """The report is where it belongs, or on standard error if standard output is closed for good."""
+    (tmp_path / "f.py").write_text(CLOSING.format(last=last))
+    command = ["program", f"{tmp_path}/f.py:f", "--mesh", "x=2", "--arg", "f32[8]@x"]
+    done = run_into(subprocess.PIPE, *command)
+    lost, kept = (done.stdout, done.stderr) if is_reached else (done.stderr, done.stdout)
+    assert (done.returncode, "no findings" in lost, "no findings" in kept) == (0, False, True)
+    assert ("Standard output was closed by the file" in done.stderr) == is_reached

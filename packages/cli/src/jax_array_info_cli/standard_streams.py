@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 _STDERR = 2
+_MOST_DESCRIPTORS = 1 << 16
+"""A higher descriptor makes the kernel's table of them slow to copy."""
 
 
 class _Lossy(io.FileIO):
@@ -31,6 +33,26 @@ def secure_standard_streams() -> None:
     encoding = sys.stderr.encoding if sys.stderr else None
     raw = _Lossy(_STDERR, "w", closefd=False)
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace", line_buffering=True)
+
+
+def copy_out_of_reach(descriptor: int) -> int:
+    """Return a copy of a descriptor, with a number that programs that close all others rarely reach.
+
+    They close descriptors up to a number such as 256, or to the limit of open files.
+    """
+    import fcntl
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    number = min(soft, _MOST_DESCRIPTORS)
+    with contextlib.suppress(OSError, ValueError):  # at the hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, number + 1), hard))
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number)
+    except OSError:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number - 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager

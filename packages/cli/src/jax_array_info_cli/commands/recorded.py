@@ -232,7 +232,12 @@ def _opened(source: str, what: str) -> Iterator[IO[Any]]:
     """
     if source == "-" and sys.stdin is None:
         raise Refusal("standard input: it is closed")
-    with reading(source, f"not a {what}"), click.open_file(source, "rb") as file:
+    from jax_array_info_core.base.files import open_without_waiting
+
+    with (
+        reading(source, f"not a {what}"),
+        click.open_file(source, "rb") if source == "-" else open_without_waiting(source) as file,
+    ):
         yield file
 
 

@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from ..output import Refusal, refused
 from ..simulated_devices import use_simulated_devices
+from ..standard_streams import copy_out_of_reach
 from . import FunctionName, Run, contained, described, loaded, refused_failures, user_settings
 
 if TYPE_CHECKING:
@@ -168,16 +171,20 @@ def _prepare_jax(devices: int) -> None:
 def _printed_to_stderr() -> Iterator[None]:
     """Send what Python, native code and other programs print to standard error.
 
-    This includes what is printed by exit handlers that are registered in the block.
+    This includes what is printed by exit handlers that are registered in the block. If the block closes
+    standard output, the report follows on standard error.
     """
-    saved = os.dup(1)
+    saved = copy_out_of_reach(1)
     os.dup2(2, 1)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(saved, 1)
-        os.close(saved)
+        try:
+            os.dup2(saved, 1)
+            os.close(saved)
+        except OSError:
+            click.echo("Standard output was closed by the file: the output is on standard error.", err=True)
         # The last handler runs first, before those of the block.
         atexit.register(_leave_to_stderr)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import secrets
@@ -354,6 +355,33 @@ def open_regular(path: Path) -> BinaryIO:
         if is_regular
         else "a device or a pipe, not a regular file: copy it to one"
     )
+
+
+class _LastRead(io.FileIO):
+    """A file that keeps the result of its last read."""
+
+    count: int | None = None
+    """Bytes that were read: 0 at the end, None if there are none yet."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        self.count = super().readinto(buffer)
+        return self.count
+
+
+def open_without_waiting(path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> BinaryIO:
+    """Open a file or a pipe for reading. A pipe is not waited for until a program writes to it.
+
+    Raises:
+        FileFormatError: If it is a pipe that no program writes to.
+        OSError: If it cannot be opened.
+    """
+    raw = _LastRead(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    file = io.BufferedReader(raw)
+    if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode) and not file.peek(1) and raw.count == 0:
+        file.close()
+        raise FileFormatError("a pipe that no program writes to: start that program first")
+    os.set_blocking(file.fileno(), True)
+    return file
 
 
 def size_of(file: BinaryIO) -> int:

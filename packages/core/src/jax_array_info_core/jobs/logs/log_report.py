@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ...arrays.origins.origins import UserLines
 from ...base.errors import FileFormatError, SpecError, require
+from ...base.files import open_without_waiting
 from ...base.quantities import format_bytes, format_number, grouped
 from ...base.text import plain_text, printable
 from ...facts.reports.codes import known_codes
@@ -203,7 +204,7 @@ def log_report(source: Any, *, mesh: Any = None, ignore_codes: str | Iterable[st
     name = plain_text(os.fsdecode(source))
     if os.path.isdir(source):
         return _report(_sources_in(Path(os.fsdecode(source))), name, axes, codes)
-    with open(source, "rb") as file:
+    with open_without_waiting(source) as file:
         return _report([_Source(None, _pieces(file))], name, axes, codes)
 
 
