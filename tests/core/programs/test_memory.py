@@ -10,13 +10,15 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jax_array_info import to_text
 from jax_array_info_core import program_report, tree_report
 from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics, memory_analysis, program_record
+from jax_array_info_core.programs.advice.search import figures_of as figures_of_change
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, figures_of, with_temporaries
-from jax_array_info_core.reports import ProgramMemory
+from jax_array_info_core.reports import ProgramMemory, ProgramReport
 from jax_array_info_core.xla.hlo.module import read_module
-from tests.hlo_texts import module_of, stored
+from tests.hlo_texts import entry_of, module_of, stored
 from tests.programs import abstract, line
 
 pytestmark = pytest.mark.once_per_version
@@ -26,14 +28,14 @@ FIGURES = MemoryStatistics(1, 2, 3, 4, 5, 6)
 
 
 def memory_of(module, statistics, platform, lines):
-    return with_temporaries(figures_of(statistics, platform), module, lines)
+    return with_temporaries(figures_of(statistics, platform), module, platform, lines)
 
 
 def test_figures_are_those_of_xla_and_those_of_host_memory_are_apart():
     sizes = {"argument": 1, "output": 2, "alias": 3, "temporary": 4, "code": 5, "peak": 6}
     plain = ProgramMemory(**{f"{name}_nbytes": nbytes for name, nbytes in sizes.items()})
-    assert memory_of(EMPTY, FIGURES, "tpu", UserLines()) == plain
-    found = memory_of(EMPTY, MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "tpu", UserLines())
+    assert memory_of(EMPTY, FIGURES, "gpu", UserLines()) == plain
+    found = memory_of(EMPTY, MemoryStatistics(*FIGURES[:6], 10, 20, 5, 40), "gpu", UserLines())
     hosted = {"argument": 10, "output": 20, "alias": 5, "temporary": 40}
     assert found == replace(plain, **{f"host_{name}_nbytes": nbytes for name, nbytes in hosted.items()})
     assert found.host_nbytes == 10 + 20 - 5 + 40
@@ -49,7 +51,26 @@ def test_figures_of_host_memory_are_read_from_xla():
 def test_the_peak_of_cpu_and_a_backend_without_figures_are_unknown():
     """The figure of CPU leaves out temporary values."""
     assert memory_of(EMPTY, FIGURES, "cpu", UserLines()).peak_nbytes is None
-    assert memory_of(EMPTY, None, "tpu", UserLines()) == ProgramMemory()
+    assert memory_of(EMPTY, None, "gpu", UserLines()) == ProgramMemory()
+
+
+def test_the_memory_of_a_tpu_is_that_of_hbm_and_vmem_is_apart():
+    """XLA's peak counts the temporary values of the fullest memory. Two of 4 KiB are in VMEM at one time."""
+    module = entry_of(
+        "%p = f32[1024]{0} parameter(0)",
+        "%a = f32[1024]{0:S(1)} reverse(%p), dimensions={0}",
+        "%b = f32[1024]{0:S(1)} reverse(%a), dimensions={0}",
+        "%c = f32[1024]{0:S(1)} reverse(%b), dimensions={0}",
+        "%d = f32[1024]{0} reverse(%c), dimensions={0}",
+        "ROOT %e = f32[1024]{0} reverse(%d), dimensions={0}",
+    )
+    found = memory_of(module, MemoryStatistics(4096, 4096, 0, 4096, 0, 16384), "tpu", UserLines())
+    assert (found.peak_nbytes, found.needed_nbytes, found.vmem_nbytes) == (None, 3 * 4096, 2 * 4096)
+    text = to_text(ProgramReport(name="step", platform="tpu", memory=found), width=200)
+    parts = "arguments 4.0 KiB + outputs 4.0 KiB + temporaries 4.0 KiB"
+    assert f"memory per device: 12.0 KiB of HBM = {parts}\n" in text
+    assert "VMEM per device: 8.0 KiB at most (estimated from the schedule)\n" in text
+    assert figures_of_change(ProgramReport(name="", platform="tpu", memory=found)).memory_nbytes == 3 * 4096
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("memory"), None])

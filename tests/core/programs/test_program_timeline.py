@@ -98,8 +98,8 @@ def test_both_scans_on_all_versions_and_accelerators(where, program):
         argument_nbytes=2**30, output_nbytes=2**28, alias_nbytes=0, temporary_nbytes=2**28
     )
     for statistics in (figures, replace_peak(figures), None):
-        memory = memory_of(module, statistics, "tpu", lines)
-        timeline = timeline_of(ProgramTimelineReport(name="step", platform="tpu"), memory, module, lines)
+        memory = memory_of(module, statistics, "gpu", lines)
+        timeline = timeline_of(ProgramTimelineReport(name="step", platform="gpu"), memory, module, lines)
         check(timeline)
         assert max(timeline.live_nbytes) == timeline.live_nbytes[timeline.peak] == memory.live_nbytes
         if statistics is None:
@@ -138,7 +138,7 @@ def test_what_xla_needs_beyond_the_schedule_is_shown():
 
 def test_an_estimate_above_the_peak_of_xla_has_an_excess():
     _, timeline = of_scan(
-        "tpu", lambda live: MemoryStatistics(argument_nbytes=10, output_nbytes=5, peak_nbytes=live)
+        "gpu", lambda live: MemoryStatistics(argument_nbytes=10, output_nbytes=5, peak_nbytes=live)
     )
     assert (timeline.needed_source, timeline.excess_nbytes) == ("peak", 10)
 

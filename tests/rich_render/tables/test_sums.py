@@ -64,7 +64,8 @@ def memory_line(memory, platform="tpu"):
     """Return the bytes and the parts in the line of a memory; None as bytes that are unknown."""
     text = " ".join((to_text(program(memory=memory, platform=platform))).split())
     found = re.search(
-        r"(?<!host )memory per device: (?:about )?([0-9.]+ [KMG]?i?B) (?:at the peak \(|= )([^()]*)", text
+        r"(?<!host )memory per device: (?:about )?([0-9.]+ [KMG]?i?B) (?:at the peak \(|of HBM = |= )([^()]*)",
+        text,
     )
     parts = [
         (name, None if size == "unknown" else parse_bytes(size) * (-1 if sign == "-" else 1))
@@ -108,5 +109,5 @@ def test_the_parts_of_the_memory_of_a_program_add_up(memory, platform):
 @pytest.mark.parametrize("report", [STEP, SCAN], ids=["sum", "peak"])
 def test_the_parts_of_the_memory_of_stored_reports_add_up(report):
     memory = report.memory
-    parts = memory_parts(memory, report.platform)
+    parts = memory_parts(memory)
     assert sum(nbytes for nbytes, _ in parts) == memory.needed_nbytes

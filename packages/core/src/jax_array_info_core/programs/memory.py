@@ -39,7 +39,14 @@ from ..facts.reports.program_values import (
 )
 from ..facts.reports.timeline import MAX_POINTS, MAX_SERIES
 from ..geometry.layouts.dtypes import bits_per_element, dtype_name, packed_nbytes
-from ..xla.hlo.liveness import LiveBytes, LiveValue, Temporaries, live_bytes_of, temporaries_of
+from ..xla.hlo.liveness import (
+    LiveBytes,
+    LiveValue,
+    Temporaries,
+    live_bytes_of,
+    most_live_nbytes,
+    temporaries_of,
+)
 from ..xla.hlo.module import Module
 from ..xla.hlo.schedule import schedule_of
 from ..xla.hlo.source import is_nested_derivative, pass_of, scope_of
@@ -94,8 +101,9 @@ def figures_of(statistics: MemoryStatistics | None, platform: str) -> ProgramMem
         alias_nbytes=figures.alias_nbytes,
         temporary_nbytes=figures.temporary_nbytes,
         code_nbytes=figures.code_nbytes,
-        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value.
-        peak_nbytes=None if platform == "cpu" else figures.peak_nbytes or None,
+        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value. On TPU,
+        # its temporary values are those of the fullest memory, which may be VMEM.
+        peak_nbytes=None if platform in ("cpu", "tpu") else figures.peak_nbytes or None,
         host_argument_nbytes=figures.host_argument_nbytes,
         host_output_nbytes=figures.host_output_nbytes,
         host_alias_nbytes=figures.host_alias_nbytes,
@@ -107,7 +115,7 @@ def figures_of(statistics: MemoryStatistics | None, platform: str) -> ProgramMem
 
 
 def with_temporaries(
-    memory: ProgramMemory, module: Module, lines: UserLines, traced: Any = None
+    memory: ProgramMemory, module: Module, platform: str, lines: UserLines, traced: Any = None
 ) -> ProgramMemory:
     """Return the memory of a program with its temporary values.
 
@@ -117,6 +125,7 @@ def with_temporaries(
     Args:
         memory: XLA's figures, and what JAX saves for the backward pass.
         module: The compiled program.
+        platform: Platform that it is compiled for.
         lines: The search for the user's line.
         traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
     """
@@ -136,6 +145,7 @@ def with_temporaries(
         memory,
         temporaries=_merged(temporaries.highest, lines, names)[:MOST_TEMPORARIES],
         live_nbytes=sum(value.shape.nbytes for value in temporaries.highest),
+        vmem_nbytes=most_live_nbytes(module, VMEM) if platform == "tpu" else None,
         live_at_backward=at_backward,
         elsewhere=_merged(temporaries.elsewhere, lines, names)[:MOST_TEMPORARIES],
     )

@@ -217,7 +217,7 @@ def _temporaries(program: Program, fields: Fields) -> Fields:
     if (memory := fields["memory"]) is None:
         return {}
     traced = program.compiled.stages.traced
-    return {"memory": with_temporaries(memory, program.module, program.lines, traced)}
+    return {"memory": with_temporaries(memory, program.module, program.platform, program.lines, traced)}
 
 
 def _fit(program: Program, fields: Fields) -> Fields:

@@ -49,6 +49,8 @@ def memory_lines(report: ProgramReport) -> Iterator[str]:
         yield from that_apply((report.out_of_memory is None, f"memory per device: {UNKNOWN}"))
         return
     yield f"memory per device: {_memory_words(memory, report.platform)}"
+    if memory.vmem_nbytes:
+        yield f"VMEM per device: {format_bytes(memory.vmem_nbytes)} at most (estimated from the schedule)"
     on_host = (
         (memory.host_argument_nbytes, "arguments"),
         (memory.host_output_nbytes, "outputs"),
@@ -78,24 +80,23 @@ def _memory_words(memory: ProgramMemory, platform: str) -> str:
     if memory.needed_nbytes is None:
         return UNKNOWN
     needed, temporaries = format_bytes(memory.needed_nbytes), memory.temporary_nbytes
-    words = _parts_words(
-        part for part in memory_parts(memory, platform) if part[0] != 0 or part[1] == "arguments"
-    )
+    words = _parts_words(part for part in memory_parts(memory) if part[0] != 0 or part[1] == "arguments")
     code = f"; code {format_bytes(memory.code_nbytes)}" if memory.code_nbytes else ""
     if memory.peak_nbytes is not None:
         allocated = f"; {format_bytes(temporaries)} allocated for temporaries" if temporaries else ""
         return f"{needed} at the peak ({words}){allocated}{code}"
+    if platform == "tpu":
+        return f"{needed} of HBM = {words}{code}"
     return f"about {needed} = {words} (the {platform_words(platform)} backend reports no peak){code}"
 
 
-def memory_parts(memory: ProgramMemory, platform: str) -> list[tuple[int | None, str]]:
+def memory_parts(memory: ProgramMemory) -> list[tuple[int | None, str]]:
     """Return the bytes and the names of the parts that add up to ``needed_nbytes``.
 
-    The temporaries of a peak are what is left of it. On TPU, XLA's peak is that of HBM or of VMEM.
+    The temporaries of a peak are what is left of it.
 
     Args:
         memory: A memory whose ``needed_nbytes`` are known.
-        platform: Platform of the program.
 
     Returns:
         Pairs. Bytes that are subtracted are negative; None is unknown.
@@ -106,8 +107,7 @@ def memory_parts(memory: ProgramMemory, platform: str) -> list[tuple[int | None,
     if memory.peak_nbytes is not None:
         others = known_sum((arguments, outputs, reused))
         temporaries = None if others is None else memory.peak_nbytes - others
-        name = "temporaries, VMEM and constants" if platform == "tpu" else "temporaries and constants"
-        name = "not live at the peak" if (temporaries or 0) < 0 else name
+        name = "not live at the peak" if (temporaries or 0) < 0 else "temporaries and constants"
     elif reused is not None:
         reused = max(reused, -sum(nbytes or 0 for nbytes in (arguments, outputs, temporaries)))
     return [(arguments, "arguments"), (outputs, "outputs"), (temporaries, name), (reused, _REUSED)]

@@ -140,12 +140,12 @@ class ProgramMemory:
     """Bytes of the program's code."""
 
     peak_nbytes: quantities.Size | None = None
-    """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values."""
+    """Largest memory use at one time. None on CPU, where XLA's figure leaves out temporary values, and on
+    TPU, where it counts those of one of several memories."""
 
     required_nbytes: quantities.Size | None = None
     """Bytes that the program allocates, to compare with ``available_nbytes``: those of the arguments, of the
-    outputs that reuse none of them, and of the temporary values. The peak of a TPU counts the temporary
-    values of one of its memories. None without a topology."""
+    outputs that reuse none of them, and of the temporary values. None without a topology."""
 
     available_nbytes: quantities.Size | None = None
     """Bytes of a device that a program can use, from a table: of a TPU, libtpu's limit, rounded to 10 MiB; of
@@ -172,6 +172,10 @@ class ProgramMemory:
     """Bytes of all such values at that point, estimated from the schedule. More than ``temporary_nbytes``
     where XLA places some of them in the memory of outputs; less where ``temporary_nbytes`` includes gaps, or
     values outside of the main memory."""
+
+    vmem_nbytes: quantities.Total | None = None
+    """Most bytes of temporary values in a TPU's VMEM at one time, estimated from the schedule; None for other
+    platforms."""
 
     saved: SavedForBackward | None = None
     """What JAX saves for the backward pass; None without one, or if the program was not traced for the

@@ -161,6 +161,12 @@ def live_bytes_of(
     )
 
 
+def most_live_nbytes(module: Module, memory_space: int) -> int:
+    """Return the most bytes that temporary values have at one time in one of XLA's memory spaces."""
+    changes = sorted(_changes(_temporary_buffers(module.once(schedule_of), memory_space)).items())
+    return max(itertools.accumulate((change for _, change in changes), initial=0))
+
+
 def _by_size(buffer: Buffer) -> int:
     return -buffer.shape.nbytes
 
@@ -198,12 +204,15 @@ def lines_of_values(
     return lines_of
 
 
-def _temporary_buffers(schedule: Schedule) -> list[Buffer]:
-    """Return the buffers of temporary values in the main memory of the device."""
+def _temporary_buffers(schedule: Schedule, memory_space: int = 0) -> list[Buffer]:
+    """Return the buffers of temporary values in a memory, by default the main one of the device."""
     return [
         buffer
         for buffer in schedule.buffers
-        if buffer.is_temporary and buffer.shape.memory_space == 0 and buffer.shape.nbytes and buffer.writers
+        if buffer.is_temporary
+        and buffer.shape.memory_space == memory_space
+        and buffer.shape.nbytes
+        and buffer.writers
     ]
 
 
