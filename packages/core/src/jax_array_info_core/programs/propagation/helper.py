@@ -229,15 +229,15 @@ class Worker:
         self._helper: Helper | None = None
         self._adopts = False
 
-    def ask(self, bytecode: bytes, seconds: float = TIMEOUT_SECONDS) -> Answer:
-        """Return the answer of the helper.
+    def ask(self, question: bytes, seconds: float = TIMEOUT_SECONDS) -> Reply:
+        """Return the reply of the helper.
 
         Args:
-            bytecode: A module of MLIR.
+            question: A module of MLIR as bytecode, or an expression as JSON.
             seconds: Time after which the helper is ended.
 
         Raises:
-            NoAnswerError: If the helper cannot be started, ends, needs longer, or refuses the module.
+            NoAnswerError: If the helper cannot be started, ends, needs longer, or refuses the question.
         """
         deadline = time.monotonic() + seconds
         with self._lock:
@@ -245,21 +245,21 @@ class Worker:
                 before = self._helper
                 helper = self._running(deadline)
                 try:
-                    reply = helper.ask(bytecode, deadline)
+                    reply = helper.ask(question, deadline)
                 except EndedError:  # perhaps before it had the question
                     if helper is not before:
                         raise
                     self._end()
-                    reply = self._running(deadline).ask(bytecode, deadline)
+                    reply = self._running(deadline).ask(question, deadline)
             except BaseException as error:  # also an interrupt: its answer must not be the next one
                 self._end()
                 if isinstance(error, TimeoutError):
                     raise NoAnswerError(f"no answer within {seconds:g} s") from None
                 raise
             self._rest()
-        if reply.answer is None:
+        if reply.error:
             raise NoAnswerError(reply.error)
-        return reply.answer
+        return reply
 
     def start(self) -> None:
         """Start the helper, unless it runs, so that it is ready when it is asked, which finds any failure."""
@@ -317,7 +317,22 @@ def ask(bytecode: bytes) -> Answer:
     Raises:
         NoAnswerError: If the passes gave none.
     """
-    return _worker().ask(bytecode)
+    if (answer := _worker().ask(bytecode).answer) is None:
+        raise NoAnswerError("the helper process gave no answer")
+    return answer
+
+
+def ask_sent(question: bytes, seconds: float) -> int | None:
+    """Return the bytes that a device sends for an expression; None if some are not known.
+
+    Args:
+        question: The expression and its operands, as JSON that ``programs/expressions.py`` reads.
+        seconds: Time after which the helper is ended.
+
+    Raises:
+        NoAnswerError: If JAX refuses the expression, or there is no answer in time.
+    """
+    return _worker().ask(question, seconds).sent_nbytes
 
 
 def start() -> None:

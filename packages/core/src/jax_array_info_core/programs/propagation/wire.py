@@ -84,9 +84,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One of an answer, the error of the passes, and how the process ended."""
+    """One of an answer, a number of bytes, an error, and how the process ended."""
 
     answer: Answer | None = None
+    sent_nbytes: int | None = None
+    """Bytes that a device sends for an expression; None if the question was another one."""
     error: str = ""
     ended: str | None = None
 

@@ -338,7 +338,11 @@ def main(seconds: int) -> None:
             signal.alarm(seconds)
             bytecode = stream.read(int.from_bytes(size, "little"))
             try:
-                reply: dict[str, Any] = {"answer": answer(ir, sdy, parse, bytecode)}
+                if bytecode.startswith(b"{"):
+                    expressions = importlib.import_module("jax_array_info_core.programs.expressions")
+                    reply: dict[str, Any] = {"sent_nbytes": expressions.sent_nbytes(json.loads(bytecode))}
+                else:
+                    reply = {"answer": answer(ir, sdy, parse, bytecode)}
             except Exception as error:
                 reply = {"error": str(error) or type(error).__name__}
             data = json.dumps(reply).encode()

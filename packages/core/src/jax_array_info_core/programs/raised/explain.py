@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,9 @@ from ...compat.values import is_mesh
 from .explanation import Edit, Explanation, Operand
 from .kind import Facts, Kind
 from .kinds import KINDS
-from .operands import arrays_of, described, is_batched
+from .loops import is_in_a_loop
+from .operands import arrays_of, calls_jax, described, is_batched
+from .sent import cheapest, measured
 from .site import Site
 from .source import Place, place_of
 from .types import mesh_in, specs_in, types_in
@@ -26,6 +29,9 @@ _MOST_CHARACTERS = 10_000
 
 _MOST_EDITS = 3
 """Edits of an explanation."""
+
+SECONDS = 5.0
+"""Time in which the edits of an explanation are compiled."""
 
 _CLASS = re.compile(r"(?:[\w.]{1,200}: )?")
 
@@ -44,9 +50,9 @@ def explanation_of(error: BaseException) -> Explanation | None:
     place = kind.place(raised, match) if kind.place else raised
     site = _site(place or raised, match)
     # What a package does with an operand is not known.
-    edits = _edits(kind, site) if place and raised.is_direct else ()
+    edits = _edits(kind, site) if place and raised.is_direct and calls_jax(raised) else ()
     source, node = site.place.source, site.place.node
-    whole = source.unique(node)
+    whole, is_in_loop = source.unique(node), is_in_a_loop(site.place)
     words, operands = kind.facts(match, raised) if kind.facts else Facts({})
     if operands is None:
         operands = [operand for array in site.arrays for operand in described(site.place, array)]
@@ -63,6 +69,7 @@ def explanation_of(error: BaseException) -> Explanation | None:
                 edit,
                 code=source.replaced(whole, {node: edit.code}),
                 sent_nbytes=None if is_batched(site.place) else edit.sent_nbytes,
+                is_per_iteration=is_in_loop,
             )
             for edit in edits[:_MOST_EDITS]
         ),
@@ -74,10 +81,9 @@ def _edits(kind: Kind, site: Site) -> Sequence[Edit]:
     for recipe in kind.recipes:
         # An operand or a name is not known, or the message has another form.
         with contextlib.suppress(LookupError, ValueError):
-            if edits := {edit.code: edit for edit in recipe(site)}:
-                return sorted(
-                    edits.values(), key=lambda edit: (edit.sent_nbytes is None, edit.sent_nbytes or 0)
-                )
+            found = {edit.code: edit for edit in recipe(site)}
+            if edits := cheapest(measured(site, found.values())):
+                return edits
     return ()
 
 
@@ -108,7 +114,10 @@ def _site(place: Place, match: re.Match[str]) -> Site:
     )
     mesh = mesh or (meshes.pop() if len(meshes) == 1 else None)
     types, specs = types_in(message, mesh), specs_in(message)
-    site = Site(place=place, arrays=arrays, found=match, types=types, specs=specs, mesh=mesh)
+    deadline = time.monotonic() + SECONDS
+    site = Site(
+        place=place, arrays=arrays, found=match, types=types, specs=specs, mesh=mesh, deadline=deadline
+    )
     # A message that has as many types or specs as the call has operands is about these.
     array_types = dict(zip(arrays, types, strict=True)) if len(types) == len(arrays) else {}
     shown = dict(zip(arrays, specs, strict=True)) if len(specs) == len(arrays) else {}

@@ -37,7 +37,16 @@ class Edit:
     """Source text that replaces ``Explanation.expression`` in its line."""
 
     sent_nbytes: quantities.Size | None = None
-    """Bytes that a device sends for it, computed from the layouts; None if they are not known."""
+    """Bytes that a device sends for it; None if they are not known."""
+
+    is_at_least: bool = True
+    """Whether ``sent_nbytes`` is a lower bound from the layouts: the expression was not compiled."""
+
+    is_per_iteration: bool = False
+    """Whether the expression is in the body of a loop, which sends the bytes in each iteration."""
+
+    is_reserve: bool = False
+    """Whether it is only of use if it compiles, and if no other edit sends as little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +115,20 @@ def _lines(
     if edits:
         yield Note("Write one of these instead:" if edits[1:] else "Write this instead:")
     for edit in edits:
-        sent = "" if edit.sent_nbytes is None else f"# sends {format_bytes(edit.sent_nbytes)} per device"
+        sent = _sent_words(edit)
         line = f"{_plain(edit.code)}  {sent}"
         parts = [line] if len(line) <= width - 4 else [edit.code, sent]
         for part in parts:
             yield from _wrapped(part, width, "answer", indent=4, most=None)
+
+
+def _sent_words(edit: Edit) -> str:
+    """Return what an edit sends, as a comment; empty if that is not known."""
+    if edit.sent_nbytes is None or (edit.is_at_least and not edit.sent_nbytes):
+        return ""
+    least = "at least " if edit.is_at_least else ""
+    each = " and iteration" if edit.is_per_iteration else ""
+    return f"# sends {least}{format_bytes(edit.sent_nbytes)} per device{each}"
 
 
 def _title(explanation: Explanation) -> str:

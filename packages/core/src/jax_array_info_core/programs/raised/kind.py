@@ -15,7 +15,7 @@ from .explanation import Operand
 from .operands import operand_nodes
 from .site import Recipe
 from .source import Place
-from .types import Axes, specs_in
+from .types import Axes, specs_in, types_in
 
 _BODIES = {"scan": 0, "while_loop": 1, "cond": 2, "fori_loop": 2, "shard_map": 0}
 """Position of the function whose result has another type than it should."""
@@ -66,13 +66,16 @@ def with_arrays(place: Place, match: re.Match[str]) -> Place | None:
 
 def in_the_function(place: Place, match: re.Match[str]) -> Place | None:
     """Return the result of the function that a transformation was given, or its component in the message."""
+    one, other, *_ = [*types_in(match.string, None), None, None]
     for call in ast.walk(place.node):
         name = place.text(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
         if isinstance(call, ast.Call) and len(call.args) > _BODIES.get(name, len(call.args)):
-            result = _result(place, call.args[_BODIES[name]])
+            # Of two branches, that with less sharding.
+            is_first = name == "cond" and one is not None and other is not None and one.used < other.used
+            result = _result(place, call.args[_BODIES[name] - is_first])
             path = match["path"].removeprefix("loop_carry[1]")  # of fori_loop, which is a scan
             node = component(result, "[0]" * (name == "scan") + path)
-            return node and replace(place, node=node, passed=(), caller=None)
+            return node and replace(place, node=node, passed=(), caller=place)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .devices import copied, deleted, different_devices, divisors, donated_twice, indivisible, leaked, moved
 from .kind import Facts, Kind, in_the_function, with_arrays, with_the_spec
+from .loops import at_the_start, started
 from .recipes import (
     agreed,
     apart,
@@ -13,6 +14,7 @@ from .recipes import (
     contracted,
     given,
     indexed,
+    loosened,
     mapped_alike,
     repeated,
     replicated,
@@ -44,32 +46,32 @@ KINDS: tuple[Kind, ...] = (
         name="incompatible operands",
         pattern=r"(?P<primitive>\w+) got incompatible shardings for broadcasting",
         rule="{call} needs operands that are sharded alike along each dimension",
-        recipes=(broadcast_as_another, replicated),
+        recipes=(broadcast_as_another, loosened, replicated),
     ),
     Kind(
         name="illegal contraction",
         pattern=r"(?P<primitive>dot_general) operation with .* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(contracted, apart, replicated),
+        recipes=(contracted, apart, loosened, replicated),
     ),
     Kind(
         name="illegal result",
         pattern=r"(?P<primitive>\w+) operation with inputs.* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(broadcast_as_another, apart, replicated),
+        recipes=(broadcast_as_another, apart, loosened, replicated),
     ),
     Kind(
         name="ambiguous contraction",
         pattern=r"Contracting dimensions are sharded and it is ambiguous",
         rule="{call} contracts a sharded dimension, so the sharding of its result must be given",
-        recipes=(contracted, replicated),
+        recipes=(contracted, loosened, replicated),
     ),
     Kind(
         name="batch dimensions",
         pattern=r"(?:(?P<primitive>dot_general) requires lhs batch dimensions and rhs batch dimensions|"
         r"Incompatible types for matmul arguments)",
         rule="{call} needs batch dimensions that are sharded alike",
-        recipes=(agreed, replicated),
+        recipes=(agreed, loosened, replicated),
     ),
     Kind(
         name="unreduced axes",
@@ -81,7 +83,7 @@ KINDS: tuple[Kind, ...] = (
         name="unreduced operand",
         pattern=r"(?:unreduced rule for )?(?P<primitive>\w+) is (?:a non-linear operation|not implemented)",
         rule="{call} needs the sums of its operand, which are not complete: it is unreduced",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="another mesh",
@@ -96,6 +98,7 @@ KINDS: tuple[Kind, ...] = (
         rule="{call} indexes a sharded dimension, so the sharding of its result must be given",
         recipes=(
             given(indexed),
+            loosened,
             replicated,
         ),
     ),
@@ -105,6 +108,7 @@ KINDS: tuple[Kind, ...] = (
         rule="{call} writes to indices that are sharded, so the sharding of its result must be given",
         recipes=(
             given(lambda site: site.types[0].axes if site.types[0].used else ()),
+            loosened,
             replicated,
         ),
     ),
@@ -112,7 +116,7 @@ KINDS: tuple[Kind, ...] = (
         name="ambiguous reshape",
         pattern=r"This reshape is not supported\..*new sizes: \((?P<result>[\d, ]*)\)",
         rule="{call} merges or splits a sharded dimension, so the sharding of its result must be given",
-        recipes=(reshaped, replicated),
+        recipes=(reshaped, loosened, replicated),
     ),
     Kind(
         name="different operands",
@@ -124,19 +128,19 @@ KINDS: tuple[Kind, ...] = (
         name="broadcast update",
         pattern=r"Incompatible types for broadcasting: input type=\S+ and requested type=",
         rule="{call} needs an update that is sharded as the part that it replaces",
-        recipes=(updated, replicated),
+        recipes=(updated, loosened, replicated),
     ),
     Kind(
         name="unmapped operand",
         pattern=r"Unmapped values passed to (?P<primitive>vmap) cannot be sharded along the mesh axis",
         rule="{call} needs operands that are not sharded over the mesh axes of the mapped dimension",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="different cases",
         pattern=r"(?P<primitive>select) (?:cases|`which`) must (?:be scalar or )?have the same sharding",
         rule="{call} needs cases and a condition with the same sharding",
-        recipes=(as_another, replicated),
+        recipes=(as_another, loosened, replicated),
     ),
     Kind(
         name="different update",
@@ -160,7 +164,7 @@ KINDS: tuple[Kind, ...] = (
         name="flattened operand",
         pattern=r"The input should be fully replicated when axis is not specified",
         rule="{call} without an axis flattens its operand, which must not be sharded",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="searched dimension",
@@ -203,25 +207,25 @@ KINDS: tuple[Kind, ...] = (
         name="convolution",
         pattern=r"Please specify the output sharding via .* of `(?P<primitive>conv_general_dilated)`",
         rule="{call} needs channels and positions that are not sharded",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="linear algebra",
         pattern=r"Input \d+ to (?P<primitive>\w+) must be unsharded on non-batch dimensions",
         rule="{call} needs matrices that are not sharded",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="triangular solve",
         pattern=r"triangular solve input `\w+` must be unsharded on the contracting axis",
         rule="{call} contracts a dimension of its matrix, which must not be sharded",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="unknown size",
         pattern=r"Cannot apply (?P<primitive>nonzero) over sharded axes",
         rule="{call} searches all dimensions of its operand, which must not be sharded",
-        recipes=(replicated,),
+        recipes=(loosened, replicated),
     ),
     Kind(
         name="repeated dimension",
@@ -269,8 +273,8 @@ KINDS: tuple[Kind, ...] = (
         name="carry type",
         pattern=_CARRY,
         rule="{call} needs a body whose result is sharded as the carry that it is given",
-        recipes=(resharded_result,),
-        place=in_the_function,
+        recipes=(started, resharded_result),
+        place=at_the_start,
     ),
     Kind(
         name="branch type",
@@ -316,7 +320,7 @@ KINDS: tuple[Kind, ...] = (
         name="duplicate mesh axis",
         pattern=r"A single NamedSharding spec specification can map every mesh axis to at most one",
         rule="A mesh axis can shard only one dimension of an array",
-        recipes=(respecified(each_once), replicated),
+        recipes=(respecified(each_once), loosened, replicated),
         place=with_the_spec,
     ),
     Kind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,6 +100,16 @@ def is_batched(place: Place) -> bool:
     return False
 
 
+def calls_jax(place: Place) -> bool:
+    """Return whether an expression can be one of JAX: not the call of a builtin or of Python's library."""
+    if not isinstance(place.node, ast.Call):
+        return True
+    value = place.value(place.node.func)
+    module = str(getattr(value, "__module__", None)).partition(".")[0]
+    is_builtin = value is MISSING and isinstance(place.node.func, ast.Name)
+    return not is_builtin and (value is MISSING or module not in sys.stdlib_module_names)
+
+
 def _is_spec(place: Place, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and place.value(node.func) in [*map(at_path, _SPECS)]
 
@@ -192,6 +203,11 @@ def _inferred(place: Place, node: ast.expr) -> ArrayType | None:
             types = [_typed(place, left), _typed(place, right)]
             if isinstance(left, ast.Constant) or isinstance(right, ast.Constant) or types[0] == types[1]:
                 return types[0] or types[1]
+        case ast.BinOp(left=left, right=right, op=ast.MatMult()):
+            first, other = _typed(place, left), _typed(place, right)
+            if first and other and len(other.shape) == 2 and not (first.axes[-1:] or other.axes[:1])[0]:
+                shape, axes = first.shape[:-1] + other.shape[1:], first.axes[:-1] + other.axes[1:]
+                return replace(first, shape=shape, axes=axes)
     return None
 
 

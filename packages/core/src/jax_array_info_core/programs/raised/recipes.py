@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ...base.quantities import known_sum
 from ...xla.hlo.collectives import sent_nbytes
 from .explanation import Edit
 from .operands import Array
 from .site import RESHARD, Recipe, Site
-from .types import Axes, fitted
+from .types import ArrayType, Axes, fitted
+
+_MOST_OTHERS = 6
+"""Maximum number of shardings that no operand has."""
+
+_MOST_PLACEMENTS = 1024
+"""Maximum number of shardings of a result that are considered."""
 
 
 def distinct(entries: Iterable[tuple[str, ...]], used: Iterable[str] = ()) -> Axes:
@@ -38,6 +47,14 @@ def as_another(site: Site, *, broadcast: bool = False) -> Iterator[Edit]:
         is_known = not broadcast or all(array.type for array in changed)
         if changed and is_known and all(array.can_have(axes) for array, axes in changed.items()):
             yield site.resharded(changed)
+    if site.mesh and arrays and all(array.type for array in arrays):
+        widest = max((array.type for array in arrays if array.type), key=lambda type_: type_.shape[::-1])
+        others = [
+            site.resharded({array: _aligned(array, spec, broadcast) for array in arrays})
+            for spec in placements(replace(widest, mesh=site.mesh))
+        ]
+        for edit in sorted(others, key=lambda edit: edit.sent_nbytes or 0)[:_MOST_OTHERS]:
+            yield replace(edit, is_reserve=True)
 
 
 def _aligned(array: Array, spec: Axes, broadcast: bool) -> Axes:
@@ -82,6 +99,22 @@ def unsharded(site: Site) -> Iterator[Edit]:
 def replicated(site: Site) -> Iterator[Edit]:
     """Replicate the operands that are sharded."""
     yield from [site.resharded(dict.fromkeys(site.sharded, ()))] if site.sharded else []
+
+
+def loosened(site: Site) -> Iterator[Edit]:
+    """Leave out a part of the shardings of the operands, the cheapest ones that compile."""
+    kept = [array for array in site.sharded if array.type and array.type.used]
+    choices = []
+    for array in kept:
+        dims = [dim for dim, names in enumerate(array.axes or ()) if names]
+        loose = [axes for dim in dims for axes in array.type.without([dim])] if array.type else []
+        choices.append([array.axes or (), *loose, ()])
+    found = [
+        site.resharded({array: axes for array, axes in zip(kept, chosen, strict=True) if axes != array.axes})
+        for chosen in itertools.islice(itertools.product(*choices), 1, _MOST_PLACEMENTS)
+    ]
+    for edit in sorted(found, key=lambda edit: edit.sent_nbytes or 0):
+        yield replace(edit, is_reserve=True)
 
 
 def apart(site: Site) -> Iterator[Edit]:
@@ -177,11 +210,12 @@ def repeated(site: Site) -> Axes:
 def reshaped(site: Site) -> Iterator[Edit]:
     """Give a reshape the sharding of its result: over the same mesh axes where they divide one, or none."""
     (source,), shape = site.types, tuple(map(int, site.names("result")))
-    names = tuple(name for entry in source.axes for name in entry)
     result = replace(source, shape=shape, axes=fitted((), len(shape)))
-    for dim in [dim for dim in range(len(shape)) if site.mesh and result.divides(dim, names)][:1]:
-        yield site.given(tuple(names if place == dim else () for place in range(len(shape))))
-    yield site.given(result.axes, source.resharded_nbytes(()))
+    specs = [spec for spec in placements(result, source.used) if source.used <= _names(spec)]
+    for spec in specs:
+        yield site.given(spec)
+    if not specs:
+        yield site.given(result.axes, source.resharded_nbytes(()))
 
 
 def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
@@ -192,40 +226,80 @@ def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:
             letters = sorted(inputs.replace(",", ""))
             result = result if arrow else "".join(letter for letter in letters if letters.count(letter) == 1)
             return list(zip(site.arrays, inputs.split(","), strict=True)), result
-    rank_left, right = (len(array.axes) for array in site.arrays if array.axes is not None)
-    batch = "abcdefgh"[: max(rank_left, right, 2) - 2]
-    if site.last_name not in ("matmul", "dot", "") or (site.last_name == "dot" and batch):
+    left, right = (len(array.axes) for array in site.arrays if array.axes is not None)
+    if site.last_name not in ("matmul", "dot", ""):
         raise LookupError(site.function)
-    first, other = (batch[len(batch) + 2 - rank :] if rank > 1 else "" for rank in (rank_left, right))
-    rows, columns = "i" * (rank_left > 1), "k" * (right > 1)
-    return list(
-        zip(site.arrays, (f"{first}{rows}j", f"{other}j{columns}"), strict=True)
-    ), f"{batch}{rows}{columns}"
+    batch = "abcdefgh"[: max(left, right, 2) - 2]
+    # The dimensions before the last two are those of a batch for matmul, and of the result each for dot.
+    others = "ABCDEFGH" if site.last_name == "dot" else batch
+    first, other = batch[len(batch) + 2 - max(left, 2) :], others[len(batch) + 2 - max(right, 2) : len(batch)]
+    rows, columns = "i" * (left > 1), "k" * (right > 1)
+    result = f"{first}{rows}{other}" if others != batch else f"{batch}{rows}"
+    return [*zip(site.arrays, (f"{first}{rows}j", f"{other}j{columns}"), strict=True)], f"{result}{columns}"
+
+
+def placements(whole: ArrayType, over: Collection[str] | None = None) -> Iterator[Axes]:
+    """Yield the shardings of an array over some mesh axes, or all: each along one dimension or none."""
+    names = [name for name, size in whole.sizes.items() if size > 1 and (over is None or name in over)]
+    rank = len(whole.shape)
+    for dims in itertools.islice(itertools.product(range(rank + 1), repeat=len(names)), _MOST_PLACEMENTS):
+        along = [*zip(names, dims, strict=True)]
+        axes = tuple(tuple(name for name, at in along if at == dim) for dim in range(rank))
+        yield from [axes] if whole.fits(axes) else []
 
 
 def contracted(site: Site) -> Iterator[Edit]:
-    """Give a contraction the sharding of its result: with the sums scattered, or on each device."""
+    """Give a contraction the sharding of its result: each that keeps the mesh axes of its dimensions."""
     terms, result = _terms(site)
-    types = [array.type for array, _ in terms if array.type]
-    if len(types) < len(terms):
-        yield site.given(((),) * len(result))
-        return
-    zipped = [
-        zip(term, type_.shape, type_.axes, strict=True) for type_, (_, term) in zip(types, terms, strict=True)
-    ]
-    letters = [entry for term in zipped for entry in term]
-    lengths = {letter: length for letter, length, _ in letters}
+    types = [(term, array.type) for array, term in terms if array.type]
+    if len(types) < len(terms) or site.mesh is None:
+        raise LookupError(site.function)
+    letters = [entry for term, type_ in types for entry in zip(term, type_.shape, type_.axes, strict=True)]
+    lengths = {letter: length for letter, length, _ in sorted(letters, key=lambda entry: entry[1])}
     # An operand that is sharded along a dimension comes before one that is not.
     axes = {letter: names for letter, _, names in sorted(letters, key=lambda letter: bool(letter[2]))}
-    spec = distinct(axes[letter] for letter in result)
-    sums = distinct([*spec, *(names for letter, names in axes.items() if letter not in result)])[len(spec) :]
-    over = tuple(name for names in sums for name in names)
-    whole = replace(types[0], shape=tuple(lengths[letter] for letter in result), axes=spec, mesh=site.mesh)
-    nbytes, group = whole.nbytes_of(spec) if over else None, math.prod(site.sizes[name] for name in over)
-    for dim in [dim for dim, names in enumerate(spec) if over and not names and whole.divides(dim, over)][:1]:
-        scattered = (*spec[:dim], over, *spec[dim + 1 :])
-        yield site.given(scattered, nbytes and sent_nbytes("reduce-scatter", nbytes, 0, group))
-    yield site.given(spec, nbytes and sent_nbytes("all-reduce", nbytes, nbytes, group))
+    own = tuple(axes[letter] for letter in result)
+    used = {name for names in axes.values() for name in names}
+    whole = replace(types[0][1], shape=tuple(lengths[letter] for letter in result), axes=own, mesh=site.mesh)
+    found = [(_contraction_nbytes(types, result, spec, whole), spec) for spec in placements(whole)]
+    keeping = [(nbytes, spec) for nbytes, spec in found if whole.used <= _names(spec)]
+
+    def order(pair: tuple[int, Axes]) -> tuple[int, int]:
+        return pair[0], sum(names != had for names, had in zip(pair[1], own, strict=True))
+
+    for nbytes, spec in sorted(keeping or found, key=order):
+        yield replace(site.given(spec, nbytes), is_reserve=not _names(spec) <= used)
+
+
+def _names(axes: Axes) -> set[str]:
+    return {name for names in axes for name in names}
+
+
+def _contraction_nbytes(
+    types: Sequence[tuple[str, ArrayType]], result: str, spec: Axes, whole: ArrayType
+) -> int:
+    """Return about what a contraction sends: what its operands lack, and the sums of their products."""
+    summed = {letter for term, _ in types for letter in term} - {*result}
+    had = {
+        letter: [type_.axes[term.index(letter)] for term, type_ in types if letter in term]
+        for letter in summed
+    }
+    wanted = {
+        letter: tuple(name for name in each[0] if all(name in names for names in each))
+        for letter, each in had.items()
+    }
+    over = _names(tuple(wanted.values()))
+    wanted |= {
+        letter: tuple(name for name in names if name not in over)
+        for letter, names in zip(result, spec, strict=True)
+    }
+    gathered = known_sum(
+        type_.resharded_nbytes(tuple(wanted[letter] for letter in term)) for term, type_ in types
+    )
+    nbytes = whole.nbytes_of(tuple(wanted[letter] for letter in result)) or 0
+    return (gathered or 0) + sent_nbytes(
+        "all-reduce", nbytes, nbytes, math.prod(whole.sizes[name] for name in over)
+    )
 
 
 def agreed(site: Site) -> Iterator[Edit]:
@@ -243,3 +317,5 @@ def agreed(site: Site) -> Iterator[Edit]:
             changed[array] = wanted + remaining
         if all(operand.can_have(axes) for operand, axes in changed.items()):
             yield site.resharded(changed)
+    with contextlib.suppress(LookupError, ValueError):  # not every function takes the sharding of its result
+        yield from contracted(site)

@@ -99,6 +99,8 @@ def as_varying(site: Site) -> Iterator[Edit]:
 def resharded_result(site: Site) -> Iterator[Edit]:
     """Reshard the value of the expression to the type that it should have."""
     wanted, got = site.types[:2]
+    if site.found["primitive"] == "cond" and wanted.used < got.used:
+        wanted, got = got, wanted
     code = f"{site.place.path_to(*RESHARD)}({site.place.text()}, {site.spec(wanted.axes)})"
     yield Edit(code=code, sent_nbytes=got.resharded_nbytes(wanted.axes))
 

@@ -46,6 +46,9 @@ class Site:
     mesh: MeshAxes | None
     """The mesh; None if it is not known."""
 
+    deadline: float = 0.0
+    """When to stop compiling edits, by ``time.monotonic``."""
+
     @property
     def sharded(self) -> list[Array]:
         """Return the operands that are sharded, or could be."""

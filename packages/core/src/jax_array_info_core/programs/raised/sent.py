@@ -1,0 +1,146 @@
+"""The bytes that edits send, from the compiled expression where that is possible, and the edits to show."""
+
+from __future__ import annotations
+
+import ast
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...geometry.layouts.dtypes import named_in_full
+from ..propagation.helper import EndedError, NoAnswerError, ask_sent
+from .explanation import Edit
+from .operands import is_batched
+from .site import Site
+from .source import MISSING, at_path
+from .types import ArrayType, type_of
+
+_MOST_COMPILED = 16
+"""Maximum number of edits that are compiled."""
+
+
+class _Question(ast.NodeTransformer):
+    """An expression whose operands, and whatever can be read without running code, are names.
+
+    Raises:
+        ValueError: If something else is in it, such as a function of the user.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._place = site.place
+        self._known = {ast.unparse(array.node): array for array in site.arrays}
+        self.arrays: dict[str, Any] = {}
+        self.paths: dict[str, str] = {}
+        self.constants: dict[str, str] = {}
+
+    def visit(self, node: ast.AST) -> Any:
+        if not isinstance(node, ast.expr) or isinstance(node, ast.Constant):
+            return self.generic_visit(node)
+        array = self._known.get(ast.unparse(node))
+        value = self._place.value(node)
+        if array is not None and (array.type or array.parts):
+            return self._named(self.arrays, _of_arrays(array.parts or array.type))
+        if value is MISSING:
+            if isinstance(node, ast.Name) and node.id.startswith("_"):
+                raise ValueError(node.id)
+            return self.generic_visit(node)
+        given = value if type(value) in (list, tuple) else [value]
+        if given and all(map(type_of, given)):
+            return self._named(self.arrays, _of_arrays(type_of(value) or [*map(type_of, value)]))
+        if (path := _path_of(value)) is not None:
+            return self._named(self.paths, path)
+        ast.literal_eval(repr(value) if type(value) in _LITERALS else "")
+        return self._named(self.constants, repr(value))
+
+    def _named(self, names: dict[str, Any], value: Any) -> ast.expr:
+        count = len(self.arrays) + len(self.paths) + len(self.constants)
+        names[f"_{count}"] = value
+        return ast.Name(f"_{count}", ast.Load())
+
+
+_LITERALS = (bool, int, float, str, type(None), list, tuple, dict)
+"""Types of values whose text is a literal, and runs no code of the user."""
+
+
+def _of_arrays(types: Any) -> list[Any]:
+    """Return a type, or those of a list, as plain values."""
+    if not isinstance(types, ArrayType):
+        return [*map(_of_arrays, types)]
+    dtype = named_in_full(types.dtype) or types.dtype
+    return [dtype, types.shape, [list(names) for names in types.axes], types.unreduced]
+
+
+def _path_of(value: Any) -> str | None:
+    """Return the dotted path of a part of JAX; None if it is none."""
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    paths = [
+        getattr(value, "__name__", ""),
+        f"{module}.{name}",
+        f"jax.numpy.{getattr(value, '__name__', '')}",
+    ]
+    known = (str(path) for path in paths if str(path).partition(".")[0] in ("jax", "numpy"))
+    return next((path for path in known if path != "numpy" and at_path(path) is value), None)
+
+
+def compiled_nbytes(site: Site, code: str) -> int | None:
+    """Return the bytes that a device sends for code; None if they are not known.
+
+    Raises:
+        NoAnswerError: If JAX refuses it, or no helper process has compiled it in time.
+    """
+    import jax
+
+    left = site.deadline - time.monotonic()
+    if site.mesh is None or {*site.mesh.types} != {"Explicit"} or is_batched(site.place) or left <= 0:
+        return None
+    reader = _Question(site)
+    statement: Any = ast.parse(code).body[0]
+    expression = statement.value
+    if isinstance(statement, ast.AugAssign):
+        target = ast.parse(ast.unparse(statement.target), mode="eval").body
+        expression = ast.BinOp(target, statement.op, statement.value)
+    question = {
+        "code": ast.unparse(reader.visit(expression)),
+        "mesh": [*zip(site.mesh.names, site.mesh.sizes, site.mesh.types, strict=True)],
+        "arrays": reader.arrays,
+        "paths": reader.paths,
+        "constants": reader.constants,
+        "x64": bool(jax.config.jax_enable_x64),
+    }
+    return ask_sent(json.dumps(question).encode(), left)
+
+
+def measured(site: Site, edits: Iterable[Edit]) -> Iterator[Edit]:
+    """Yield edits with the bytes that they send when they are compiled, as far as there is time.
+
+    Those in reserve are left out unless they compile.
+    """
+    is_there = True
+    for number, edit in enumerate(edits):
+        nbytes = None
+        if is_there and number < _MOST_COMPILED:
+            try:
+                nbytes = compiled_nbytes(site, edit.code)
+            except EndedError:
+                is_there = False
+            except (NoAnswerError, ValueError, SyntaxError, TypeError, AttributeError):
+                pass  # it cannot be read, or not be compiled
+        if nbytes is not None:
+            yield replace(edit, sent_nbytes=nbytes, is_at_least=False)
+        elif not edit.is_reserve:
+            yield edit
+
+
+def cheapest(edits: Iterable[Edit]) -> list[Edit]:
+    """Return the edits that send at most twice what the cheapest one sends, in the order of their bytes.
+
+    Those in reserve are left out, unless all are.
+    """
+    edits = [*edits]
+    known = [edit for edit in edits if edit.sent_nbytes is not None]
+    least = min((edit.sent_nbytes or 0 for edit in known), default=0)
+    kept = [edit for edit in known if (edit.sent_nbytes or 0) <= 2 * least] or edits
+    own = [edit for edit in kept if not edit.is_reserve] or kept
+    return sorted(own, key=lambda edit: edit.sent_nbytes or 0)
