@@ -120,3 +120,64 @@ def test_an_explanation_precedes_the_line_with_the_error(tmp_path, command, code
     last = done.stderr.splitlines()[-1]
     assert last.startswith("Error: step.py:f does not compile: RuntimeError: Array has been deleted")
     assert TRACEBACK not in done.stderr
+
+
+GATHERS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2,), ("dp",))
+tokens = jax.jit(lambda: jnp.arange(16), out_shardings=NamedSharding(mesh, P("dp")))()
+def serve(tokens):
+    return np.asarray(jax.device_get(tokens))
+print(serve(tokens))
+"""
+CLOSES = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2,), ("slab",))
+modes, field = (
+    jax.jit(lambda: jnp.ones((8, 32)), out_shardings=NamedSharding(mesh, P("slab")))() for _ in range(2)
+)
+@jax.jit
+def kick(f):
+    return f * modes
+kick(field)
+"""
+OF_SEVERAL = {
+    GATHERS: """\
+array of several processes at program.py:7 serve
+    jax.device_get(tokens)
+      tokens  i32[16@dp]
+Other processes have shards of tokens: all of them gather it, by
+  process_allgather of jax.experimental.multihost_utils.
+Write this instead:
+    process_allgather(tokens, tiled=True)
+""",
+    CLOSES: """\
+closure over an array of several processes at program.py:11 <module>
+    kick(field)
+      modes  f32[8@slab,32]
+kick closes over modes, with shards in other processes: pass it as an
+  argument.
+""",
+}
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("program", OF_SEVERAL, ids=["fetched", "closed over"])
+def test_errors_of_several_processes_are_explained(tmp_path, program):
+    done = run("--processes", "2", "--devices", "1", write_program(tmp_path, program), cwd=tmp_path)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    (rank, *_), *_ = (line.removeprefix("[").split("]") for line in lines)
+    said = "\n".join(line.removeprefix(f"[{rank}] ") for line in lines if line.startswith(f"[{rank}]"))
+    assert said.startswith(OF_SEVERAL[program] + TRACEBACK)
+
+
+@pytest.mark.newest
+def test_an_edit_that_gathers_runs(tmp_path):
+    code = GATHERS.replace("jax.device_get(tokens)", "process_allgather(tokens, tiled=True)")
+    imported = "from jax.experimental.multihost_utils import process_allgather\n"
+    done = run("--processes", "2", "--devices", "1", "--quiet", write_program(tmp_path, imported + code))
+    assert done.returncode == 0, done.stderr
+    assert str([*range(16)]).replace(",", "") in done.stdout.replace("  ", " ").replace("[ ", "[")

@@ -35,8 +35,10 @@ KINDS_OF_DEVICES = {
     "donated twice",
     "deleted array",
     "leaked value",
+    "array of several processes",
+    "closure over an array of several processes",
 }
-"""Kinds of errors with a program here."""
+"""Kinds of errors with a program here, or in the tests of ``jai-cli run``."""
 ERRORS = []
 
 

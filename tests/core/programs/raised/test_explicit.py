@@ -91,9 +91,11 @@ def bad():
         "so the sharding of its result must be given"
     )
     assert [(one.code, one.sent_nbytes) for one in found.edits] == [
-        # 8 x 8 floats are 256 bytes: 3/4 of them for the reduce-scatter of four devices, twice for the all-reduce.
-        ('jnp.matmul(params["w"].T, params["w"], out_sharding=P("x", None))', 192),
+        # 8 x 8 floats are 256 bytes: 3/4 of them, twice, for the all-reduce. XLA makes no reduce-scatter of it
+        # on the CPU.
         ('jnp.matmul(params["w"].T, params["w"], out_sharding=P(None, None))', 384),
+        ('jnp.matmul(params["w"].T, params["w"], out_sharding=P("x", None))', 384),
+        ('jnp.matmul(params["w"].T, params["w"], out_sharding=P(None, "x"))', 384),
     ]
 
 
@@ -116,8 +118,8 @@ def bad():
         ('put(A, "y")', "f32[8@y,8]", ""),
     ]
     assert [(one.code, one.sent_nbytes) for one in found.edits] == [
+        # The other way round is 128 bytes, and z over x and y would be 32: twice that is the most.
         ('z += reshard(put(A, "y"), P("x", None))', 64),
-        ('z = reshard(z, P("y", None)) + put(A, "y")', 128),
     ]
 
 
@@ -215,15 +217,11 @@ def bad():
 def test_bytes_are_those_of_the_resharding():
     from jax_array_info_core import reshard_report
 
-    found = explained("def bad():\n    return put(A, 'x') + put(A, 'y')\n")
-    assert "P(" in found.edits[0].code
+    (edit,) = explained("def bad():\n    return put(A, 'x') + put(A, 'y')\n").edits
     mesh = jax.make_mesh((4, 2), ("x", "y"))
-    spec = jax.sharding.PartitionSpec
-    for edit, (before, after) in zip(
-        found.edits, [(spec("y"), spec("x")), (spec("x"), spec("y"))], strict=True
-    ):
-        array = jax.device_put(np.zeros((8, 8), np.float32), jax.sharding.NamedSharding(mesh, before))
-        assert edit.sent_nbytes == reshard_report(array, after).device_nbytes
+    before, after = map(jax.sharding.PartitionSpec, "yx")
+    array = jax.device_put(np.zeros((8, 8), np.float32), jax.sharding.NamedSharding(mesh, before))
+    assert edit.sent_nbytes == reshard_report(array, after).device_nbytes
 
 
 @pytest.mark.parametrize(

@@ -43,23 +43,26 @@ def explain_errors(file: TextIO | None = None) -> ErrorExplainer:
           w  f32[8@x,8]  argument of step
           h  f32[8@y,8]  made at train.py:7
     w + h needs operands that are sharded alike along each dimension.
-    Write one of these instead:
+    Write this instead:
         w + reshard(h, P("x", None))  # sends 64.0 B per device
-        reshard(w, P("y", None)) + h  # sends 128.0 B per device
 
     Before such an error leaves the block or the decorated function, at most 12 lines are printed to
     ``file``: your line that raised it, the arrays in it, with their types and the lines that made them; the
     rule that was broken; and edits of that line that remove the error, with the bytes that a device sends for
-    each, computed from the layouts. Errors are those of Explicit mesh axes, of ``shard_map``, ``scan`` and
-    ``cond`` with unequal shardings, arrays on other devices or on another mesh, sizes that the number of
-    shards does not divide, arrays that are donated twice or used afterwards, and leaked traced values.
-    Nothing is printed for any other error.
+    each. Errors are those of Explicit mesh axes, of ``shard_map``, ``scan`` and ``cond`` with unequal
+    shardings, arrays on other devices, on another mesh or in other processes, sizes that the number of shards
+    does not divide, arrays that are donated twice or used afterwards, and leaked traced values. Nothing is
+    printed for any other error.
+
+    The bytes are those of the edited expression, which a helper process compiles for devices of the CPU. It
+    has 5 seconds for all edits, and runs no code of yours. Without it, the bytes are ``at least`` those of
+    the arrays that move.
 
     The error propagates unchanged. It may be the exception itself, its cause or context, or a member of an
     exception group. Nested blocks print each error once. ``with explain_errors() as seen:`` gives an object
     whose list ``explanations`` has an entry for each error that left the block: ``line``, ``expression``,
-    ``operands``, and ``edits``, each with its ``code``, which replaces the expression in the line, and
-    ``sent_nbytes``. These contain only text and numbers.
+    ``operands``, and ``edits``, each with its ``code``, which replaces the expression in the line or, with
+    ``is_around``, stands around it, and ``sent_nbytes``. These contain only text and numbers.
 
     It decorates functions, coroutine functions, generator functions and jitted functions.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 from ...arrays.holders.search import find_holders
-from ...arrays.origins.origins import cell_number
+from ...arrays.origins.origins import cell_number, wrapped_functions
 from ...base.quantities import format_device_ids
 from ...compat.arrays import buffer_key, is_committed
 from ...compat.jitted import donated_parameters
@@ -18,7 +20,7 @@ from ...facts.reports.origin import SourceLine
 from .explanation import Edit, Operand
 from .kind import Facts
 from .site import Site
-from .source import FUNCTIONS, MISSING, Place
+from .source import FUNCTIONS, MISSING, Place, at_path
 from .types import Axes, specs_in, types_in
 
 _SECONDS = 1.0
@@ -117,6 +119,59 @@ def _sharding_on(site: Site, ids: list[int]) -> str:
     meshes = [name for name in names if is_mesh(names[name]) and not is_abstract_mesh(names[name])]
     known = {tuple(device.id for device in names[name].devices.flat): name for name in meshes}
     return f"{sharding}({known[tuple(ids)]}, {site.spec(())})"
+
+
+def outside_the_mesh(site: Site) -> Iterator[Edit]:
+    """Read an operand on the host, or set a mesh of its device, where the context mesh has other devices."""
+    shown = [_short(part["type"]) for part, _ in _told_devices(site.found) if part["type"]]
+    (array,) = [array for array in site.arrays if array.type and [str(array.type)] == shown]
+    import numpy
+
+    place, text = site.place, site.place.text(array.node)
+    host = next((name for name, value in place.names.items() if value is numpy), "np")
+    parts: dict[Any, str] = {array.node: f"{host}.asarray({text})"}
+    if isinstance(place.node, ast.Call) and place.value(place.node.func) is at_path(
+        f"jax.numpy.{site.last_name}"
+    ):
+        parts[place.node.func] = f"{host}.{site.last_name}"
+    yield site.edited(parts)
+    mesh = f"{place.path_to('jax.sharding.Mesh')}({host}.array({text}.device), ())"
+    yield Edit(code=f"with {place.path_to('jax.set_mesh')}({mesh}):", is_around=True)
+
+
+def in_other_processes(match: re.Match[str], place: Place) -> Facts:
+    """Tell which array has shards in other processes."""
+    arrays = _in_part(leaf for _, *leaf in _leaves(place))
+    operands = [Operand(expression=name, type=_short(leaf.aval.str_short())) for name, leaf in arrays]
+    return Facts({"name": next((name for name, _ in arrays), "an array")}, operands)
+
+
+def _in_part(named: Iterable[Any]) -> list[tuple[str, Any]]:
+    """Return the arrays that have shards in other processes, with their names."""
+    return [(name, leaf) for name, leaf in named if is_array(leaf) and not leaf.is_fully_addressable]
+
+
+def gathered(site: Site) -> Iterator[Edit]:
+    """Gather an array that has shards in other processes."""
+    place, names = site.place, {name for name, _ in _in_part(leaf for _, *leaf in _leaves(site.place))}
+    (node,) = [node for node, name, _ in _leaves(place) if name in names and name == place.text(node)]
+    code = f"process_allgather({place.text(node)}, tiled=True)"
+    is_read = site.last_name in ("device_get", "asarray", "array")
+    yield Edit(code=code) if is_read or node is place.node else site.edited({node: code})
+
+
+def closed_over(match: re.Match[str], place: Place) -> Facts:
+    """Tell which function closes over which array that has shards in other processes."""
+    value = place.value(place.node.func) if isinstance(place.node, ast.Call) else MISSING
+    function = None if value is MISSING else wrapped_functions(value)[-1]
+    variables: dict[str, Any] = {}
+    if isinstance(function, FunctionType):
+        closure = inspect.getclosurevars(function)
+        variables = {**closure.globals, **closure.nonlocals}
+    arrays = [one for one in _in_part(variables.items()) if one[1].aval.str_short() == match["type"]]
+    operands = [Operand(expression=name, type=_short(match["type"])) for name, _ in arrays]
+    names = " and ".join(name for name, _ in arrays) or f"an array of type {_short(match['type'])}"
+    return Facts({"function": getattr(function, "__name__", "The function"), "names": names}, operands)
 
 
 def indivisible(match: re.Match[str], place: Place) -> Facts:

@@ -50,12 +50,13 @@ def explanation_of(error: BaseException) -> Explanation | None:
     place = kind.place(raised, match) if kind.place else raised
     site = _site(place or raised, match)
     # What a package does with an operand is not known.
-    edits = _edits(kind, site) if place and raised.is_direct and calls_jax(raised) else ()
+    edits = _edits(kind, site) if place and raised.is_direct and (kind.facts or calls_jax(raised)) else ()
     source, node = site.place.source, site.place.node
     whole, is_in_loop = source.unique(node), is_in_a_loop(site.place)
     words, operands = kind.facts(match, raised) if kind.facts else Facts({})
     if operands is None:
         operands = [operand for array in site.arrays for operand in described(site.place, array)]
+        operands = [operand for operand in operands if operand.type or site.place is raised]
     return Explanation(
         kind=kind.name,
         rule=_rule(kind, match, words, replace(site, place=raised)),
@@ -67,7 +68,7 @@ def explanation_of(error: BaseException) -> Explanation | None:
         edits=tuple(
             replace(
                 edit,
-                code=source.replaced(whole, {node: edit.code}),
+                code=edit.code if edit.is_around else source.replaced(whole, {node: edit.code}),
                 sent_nbytes=None if is_batched(site.place) else edit.sent_nbytes,
                 is_per_iteration=is_in_loop,
             )

@@ -39,11 +39,14 @@ class Edit:
     sent_nbytes: quantities.Size | None = None
     """Bytes that a device sends for it; None if they are not known."""
 
-    is_at_least: bool = True
+    is_at_least: bool = False
     """Whether ``sent_nbytes`` is a lower bound from the layouts: the expression was not compiled."""
 
     is_per_iteration: bool = False
     """Whether the expression is in the body of a loop, which sends the bytes in each iteration."""
+
+    is_around: bool = False
+    """Whether the code is a statement that stands around the expression instead, such as ``with …:``."""
 
     is_reserve: bool = False
     """Whether it is only of use if it compiles, and if no other edit sends as little."""
@@ -124,6 +127,8 @@ def _lines(
 
 def _sent_words(edit: Edit) -> str:
     """Return what an edit sends, as a comment; empty if that is not known."""
+    if edit.is_around:
+        return "# around it"
     if edit.sent_nbytes is None or (edit.is_at_least and not edit.sent_nbytes):
         return ""
     least = "at least " if edit.is_at_least else ""

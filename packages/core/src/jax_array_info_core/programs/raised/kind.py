@@ -66,12 +66,12 @@ def with_arrays(place: Place, match: re.Match[str]) -> Place | None:
 
 def in_the_function(place: Place, match: re.Match[str]) -> Place | None:
     """Return the result of the function that a transformation was given, or its component in the message."""
-    one, other, *_ = [*types_in(match.string, None), None, None]
+    types = types_in(match.string, None)[:2]
     for call in ast.walk(place.node):
         name = place.text(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
         if isinstance(call, ast.Call) and len(call.args) > _BODIES.get(name, len(call.args)):
             # Of two branches, that with less sharding.
-            is_first = name == "cond" and one is not None and other is not None and one.used < other.used
+            is_first = name == "cond" and len(types) > 1 and types[0].used < types[1].used
             result = _result(place, call.args[_BODIES[name] - is_first])
             path = match["path"].removeprefix("loop_carry[1]")  # of fori_loop, which is a scan
             node = component(result, "[0]" * (name == "scan") + path)

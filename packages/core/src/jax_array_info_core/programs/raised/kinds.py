@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from .devices import copied, deleted, different_devices, divisors, donated_twice, indivisible, leaked, moved
+from .devices import (
+    closed_over,
+    copied,
+    deleted,
+    different_devices,
+    divisors,
+    donated_twice,
+    gathered,
+    in_other_processes,
+    indivisible,
+    leaked,
+    moved,
+    outside_the_mesh,
+)
 from .kind import Facts, Kind, in_the_function, with_arrays, with_the_spec
 from .loops import at_the_start, started
 from .recipes import (
     agreed,
-    apart,
     as_another,
     as_wanted,
     broadcast_as_another,
@@ -52,13 +64,13 @@ KINDS: tuple[Kind, ...] = (
         name="illegal contraction",
         pattern=r"(?P<primitive>dot_general) operation with .* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(contracted, apart, loosened, replicated),
+        recipes=(contracted, loosened, replicated),
     ),
     Kind(
         name="illegal result",
         pattern=r"(?P<primitive>\w+) operation with inputs.* illegally sharded result: (?P<shown>\S+)",
         rule="{call} would have the type {shown}, but a mesh axis can shard only one dimension",
-        recipes=(broadcast_as_another, apart, loosened, replicated),
+        recipes=(broadcast_as_another, loosened, replicated),
     ),
     Kind(
         name="ambiguous contraction",
@@ -352,8 +364,22 @@ KINDS: tuple[Kind, ...] = (
         name="incompatible devices",
         pattern=r"Received incompatible devices for \w+ computation",
         rule="All arrays and shardings of a computation must be on the same devices{order}.",
-        recipes=(moved,),
+        recipes=(moved, outside_the_mesh),
         facts=different_devices,
+    ),
+    Kind(
+        name="array of several processes",
+        pattern=r"Fetching value for `jax\.Array` that spans non-addressable",
+        rule="Other processes have shards of {name}: all of them gather it, by process_allgather of"
+        " jax.experimental.multihost_utils.",
+        recipes=(gathered,),
+        facts=in_other_processes,
+    ),
+    Kind(
+        name="closure over an array of several processes",
+        pattern=r"Closing over jax\.Array that spans non-addressable .*Got jax\.Array: (?P<type>\S+)",
+        rule="{function} closes over {names}, with shards in other processes: pass it as an argument.",
+        facts=closed_over,
     ),
     Kind(
         name="size not divisible",

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from .explanation import Edit
 from .kind import callers, component, in_the_function
@@ -32,18 +33,22 @@ def is_in_a_loop(place: Place) -> bool:
 def at_the_start(place: Place, match: re.Match[str]) -> Place | None:
     """Return the start of a carry that has less sharding than the result of the body, else this result."""
     types = types_in(match.string, None)[:2]
-    calls = [node for node in ast.walk(place.node) if isinstance(node, ast.Call)]
-    starts = [start for call in calls if (start := _start(place, call, match["path"])) is not None]
+    found = (start_of(place, node, match["path"]) for node in ast.walk(place.node))
+    starts = [start for start in found if start is not None]
     if starts and len(types) > 1 and types[0].used < types[1].used:
         return replace(place, node=_made(place, starts[0]), passed=())
     return in_the_function(place, match)
 
 
-def _start(place: Place, call: ast.Call, path: str) -> ast.expr | None:
+def start_of(place: Place, call: Any, path: str) -> ast.expr | None:
     """Return the initial value of a carry, or its component, if it is written in the call of the loop."""
     position, keyword = _STARTS.get(_loop(replace(place, node=call)), (0, ""))
-    given = [value.value for value in call.keywords if value.arg == keyword]
-    given += call.args[position : position + 1] if keyword else []
+    if not keyword:
+        return None
+    given = [
+        *call.args[position : position + 1],
+        *(part.value for part in call.keywords if part.arg == keyword),
+    ]
     # That of fori_loop is a part of the carry of a scan.
     return component(given[0], path.removeprefix("loop_carry[1]")) if given else None
 
@@ -51,8 +56,8 @@ def _start(place: Place, call: ast.Call, path: str) -> ast.expr | None:
 def _made(place: Place, start: ast.expr) -> ast.expr:
     """Return the call that made a variable which only the loop uses, else the expression itself."""
     outside = place.source.around(start, *FUNCTIONS)
-    nodes = [*ast.walk(outside[0] if outside else place.source.tree)] if isinstance(start, ast.Name) else []
-    uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == start.id]
+    nodes = [*ast.walk(outside[0] if outside else place.source.tree)]
+    uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == place.text(start)]
     made = [node.value for node in nodes if isinstance(node, ast.Assign) and node.targets == uses[:1]]
     return made[0] if made and len(uses) == 2 and isinstance(made[0], ast.Call) else start
 

@@ -94,42 +94,32 @@ def unsharded(site: Site) -> Iterator[Edit]:
             )
             if is_whole and axes != array.axes:
                 yield site.resharded({array: axes})
+        if not is_named:  # another operation of the function is known to work with a replicated operand alone
+            yield from loosened(site)
 
 
 def replicated(site: Site) -> Iterator[Edit]:
-    """Replicate the operands that are sharded."""
+    """Replicate the operands that are sharded, if the sharding of each is known."""
+    if not all(array.known_axes for array in site.arrays):
+        raise LookupError(site.function)
     yield from [site.resharded(dict.fromkeys(site.sharded, ()))] if site.sharded else []
 
 
 def loosened(site: Site) -> Iterator[Edit]:
-    """Leave out a part of the shardings of the operands, the cheapest ones that compile."""
-    kept = [array for array in site.sharded if array.type and array.type.used]
+    """Reshard one operand in any way, or leave out parts of the shardings of all, if it compiles."""
+    known = {array: replace(array.type, mesh=site.mesh) for array in site.arrays if array.type}
+    targets: list[dict[Array, Axes]] = []
     choices = []
-    for array in kept:
-        dims = [dim for dim, names in enumerate(array.axes or ()) if names]
-        loose = [axes for dim in dims for axes in array.type.without([dim])] if array.type else []
-        choices.append([array.axes or (), *loose, ()])
-    found = [
-        site.resharded({array: axes for array, axes in zip(kept, chosen, strict=True) if axes != array.axes})
-        for chosen in itertools.islice(itertools.product(*choices), 1, _MOST_PLACEMENTS)
-    ]
+    for array, whole in known.items():
+        targets += [{array: axes} for axes in placements(whole) if axes != whole.axes]
+        dims = [dim for dim, names in enumerate(whole.axes) if names]
+        choices.append([whole.axes, *(axes for dim in dims for axes in whole.without([dim]))])
+    for chosen in itertools.islice(itertools.product(*choices), _MOST_PLACEMENTS):
+        changed = {array: axes for array, axes in zip(known, chosen, strict=True) if axes != array.axes}
+        targets += [changed] if len(changed) > 1 else []
+    found = [site.resharded(changed) for changed in targets]
     for edit in sorted(found, key=lambda edit: edit.sent_nbytes or 0):
         yield replace(edit, is_reserve=True)
-
-
-def apart(site: Site) -> Iterator[Edit]:
-    """Shard one of two operands over a mesh axis that the other does not use, or not at all."""
-    if len(site.arrays) == len(site.sharded) == 2 and site.calls_primitive:
-        for array, other in (site.arrays, site.arrays[::-1]):
-            used = {name for names in other.axes or () for name in names}
-            shared = [name for names in array.axes or () for name in names if name in used]
-            for free in [name for name in site.sizes if name not in {*used, *shared}][: len(shared) == 1]:
-                own_axes = [
-                    tuple(free if name in shared else name for name in names) for names in array.axes or ()
-                ]
-                moved = distinct(own_axes)
-                yield from [site.resharded({array: moved})] if array.can_have(moved) else []
-            yield from [site.resharded({array: distinct(array.axes or (), used)})] if shared else []
 
 
 def as_wanted(site: Site) -> Iterator[Edit]:

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from ...compat.values import is_abstract_mesh, is_mesh
 from .explanation import Edit
-from .kind import component, written
+from .kind import written
+from .loops import start_of
 from .recipes import distinct
 from .site import RESHARD, Recipe, Site, entry, parameters
 from .types import Axes, type_of
@@ -81,8 +82,7 @@ def on_the_context_mesh(site: Site) -> Iterator[Edit]:
 
 def as_varying(site: Site) -> Iterator[Edit]:
     """Mark the initial value of a loop as varying over mesh axes."""
-    position = {"scan": 1, "while_loop": 2, "fori_loop": 3}[site.last_name]
-    initial = component(site.place.node.args[position], site.found["path"])  # type: ignore[union-attr]
+    initial = start_of(site.place, site.place.node, site.found["path"])
     if initial is None:
         raise LookupError(site.function)
     text, axes = site.place.text(initial), site.spec((tuple(site.names("axes")),)).partition("(")[2]

@@ -128,9 +128,9 @@ def measured(site: Site, edits: Iterable[Edit]) -> Iterator[Edit]:
             except (NoAnswerError, ValueError, SyntaxError, TypeError, AttributeError):
                 pass  # it cannot be read, or not be compiled
         if nbytes is not None:
-            yield replace(edit, sent_nbytes=nbytes, is_at_least=False)
+            yield replace(edit, sent_nbytes=nbytes)
         elif not edit.is_reserve:
-            yield edit
+            yield replace(edit, is_at_least=True)
 
 
 def cheapest(edits: Iterable[Edit]) -> list[Edit]:
