@@ -91,7 +91,7 @@ def test_a_crash_for_a_question_is_a_reason_and_the_next_one_starts_another(
     assert (
         str(caught.value) == f"the helper process that ran Shardy ended with {name}, and your program is safe"
     )
-    assert worker.ask(bytecode).meshes
+    assert worker.ask(bytecode).answer.meshes
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"ended": 3}', b'{"answer": {"meshes": []}}'])
@@ -109,7 +109,7 @@ def test_a_helper_that_is_stopped_is_ended(worker, bytecode):
     with pytest.raises(NoAnswerError, match=r"no answer within 0\.5 s"):
         worker.ask(bytecode, 0.5)
     assert has_ended(passes)
-    assert worker.ask(bytecode).meshes
+    assert worker.ask(bytecode).answer.meshes
 
 
 @pytest.mark.parametrize("damaged", [b"", b"garbage", b"ML\xefR\x01"], ids=["empty", "text", "header"])
@@ -118,7 +118,7 @@ def test_a_damaged_module_is_a_reason(worker, bytecode, damaged):
         worker.ask(damaged)
     with pytest.raises(NoAnswerError):
         worker.ask(bytecode[: len(bytecode) // 2])
-    assert worker.ask(bytecode).meshes
+    assert worker.ask(bytecode).answer.meshes
 
 
 def test_a_process_without_a_python_has_a_reason_with_its_name(monkeypatch, bytecode):
