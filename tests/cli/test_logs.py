@@ -113,3 +113,53 @@ def test_an_ignored_code_does_not_change_the_exit_code(call, folder):
 def test_healthy_logs_exit_with_0(call, tmp_path, name):
     (tmp_path / "train.log").write_text(HEALTHY[name], encoding="utf-8")
     assert call("log", str(tmp_path / "train.log")).returncode == 0
+
+
+DIED = (
+    "F1127 09:14:31.205  4149 client.h:86] Terminating process because the JAX distributed service detected"
+)
+
+
+@pytest.fixture
+def forty(tmp_path):
+    """A folder with the logs of 40 ranks, of which rank 37 failed, and rank 3 printed no step."""
+    for rank in range(40):
+        steps = [] if rank == 3 else ["09:14:00 step 1 loss 2.31", f"09:14:20 step {2 + rank % 2} loss 2.08"]
+        end = TRACEBACK if rank == 37 else [f"{DIED} fatal errors."]
+        (tmp_path / f"rank{rank}.log").write_text("\n".join([*steps, *end]))
+    return str(tmp_path)
+
+
+def cells_of(text):
+    """Return the rows of the table on a page, without its further lines."""
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"
+    ]
+    return [row for row in rows if row[0]]
+
+
+def test_the_rank_that_failed_is_first_then_one_row_for_equal_ends(call, forty):
+    assert cells_of(call("log", forty, columns=120).stdout) == [
+        ["37", "3", "09:14:20", "failed: ValueError: bad batch (train.py:88)"],
+        ["0-36, 38, 39", "2 to 3", "09:14:31", "in consequence: coordinator gone"],
+    ]
+
+
+def test_max_rows_limits_the_rows(call, forty):
+    done = call("log", forty, "--max-rows", "1", columns=120)
+    assert [row[0] for row in cells_of(done.stdout)] == ["37", "39 more"]
+    assert done.stdout.endswith("1 row is left out: --max-rows all shows all\n")
+    assert call("log", forty, "--max-rows", "all").stdout == call("log", forty).stdout
+
+
+def test_healthy_ranks_are_one_row(call, tmp_path):
+    for name in ("rank0.log", "rank1.log", "rank2.log", "rank3.log"):
+        (tmp_path / name).write_text("\n".join(STEPS))
+    assert [row[0] for row in cells_of(call("log", str(tmp_path)).stdout)] == ["0-3"]
+
+
+def test_the_first_line_is_whole_in_a_pipe_and_in_a_file(call, forty, tmp_path):
+    first = call("log", forty, columns=40).stdout.splitlines()[0]
+    assert first.endswith("; 2 findings: JAI504 not-interpreted, JAI502 consequence")
+    call("log", forty, "--output", str(tmp_path / "page.txt"), columns=40)
+    assert (tmp_path / "page.txt").read_text().splitlines()[0] == first

@@ -6,11 +6,17 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from jax_array_info import from_json, planned_report, to_svg, xla_report
+from jax_array_info.engine.render import shown_blocks
 from jax_array_info.layouts import parse_spec
+from jax_array_info_cli.commands import jai_cli
+from jax_array_info_core.facts.pages import REPORTS, page
+from jax_array_info_core.facts.pages.blocks import Sentence
 from tests.cli.launching import jai
+from tests.goldens import NAMES, stored
 from tests.rich_render.svg.reading import cells, parsed, words
 
 pytestmark = pytest.mark.once_per_version
@@ -146,3 +152,19 @@ def test_a_tour_and_a_run_are_written_to_files(folder):
     done = jai("run", "--devices", "2", "--output", "gone/live.svg", "program.py")
     assert (done.returncode, done.stdout) == (1, "hello\n")
     assert done.stderr.endswith("gone/live.svg: No such file or directory\n")
+
+
+@pytest.mark.newest
+def test_a_command_has_the_option_that_its_page_names():
+    """But the arrays that ``show`` plans have no lists."""
+    context = click.Context(jai_cli)
+    named = set()
+    for name in NAMES:
+        report, options = stored(name)
+        options.pop("max_rows", None)
+        blocks = shown_blocks([*page(report, **options)], 0, "shell")
+        if any("--max-rows" in block.text for block in blocks if isinstance(block, Sentence)):
+            named.add(REPORTS[type(report).__name__].command)
+    for name in named - {"", "show"}:
+        assert "--max-rows" in jai_cli.get_command(context, name).get_help(context)
+    assert len(named) > 8

@@ -15,6 +15,7 @@ def test_each_launcher_names_a_rank(name):
 
 def test_the_innermost_launcher_counts():
     assert launcher_rank({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "3"}) == 3
+    assert launcher_rank({"JOB_COMPLETION_INDEX": "5", "OMPI_COMM_WORLD_RANK": "3"}) == 3
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "1.0", " 1", "1\n", "٣", "\udcff", "9" * 5000])

@@ -346,7 +346,14 @@ def test_numbers_of_steps_before_lines_are_no_ranks():
 
 @pytest.mark.parametrize(
     "prefix",
-    ["[1,{}]<stderr>: ", "[default{}]: ", "train-{}  | ", "[pod/train-{}/main] ", "[{}]: "],
+    [
+        "[1,{}]<stderr>: ",
+        "[default{}]: ",
+        "train-{}  | ",
+        "[pod/train-{}/main] ",
+        "[pod/train-{}-x7k2p/main] ",
+        "[{}]: ",
+    ],
 )
 def test_prefixes_of_launchers_have_the_rank(prefix):
     lines = [prefix.format(rank) + f"step {step}" for step in range(3) for rank in range(3)]

@@ -48,6 +48,7 @@ def _saved(remedy: Remedy) -> float:
     "echo 'def f(x, w): return (x @ w).sum(1)' > f.py",
     "jai-cli advise f.py:f --mesh x=2,y=2 --arg 'f32[512,512]@-,y' --arg 'f32[512,512]@-,x'",
     has_verdict=True,
+    has_rows=True,
 )
 @function_options
 @devices_options

@@ -49,6 +49,7 @@ WRITE_RECORD = (
     "jai-cli log - < train.log",
     "jai-cli log train.log --format json",
     has_verdict=True,
+    has_rows=True,
 )
 @click.argument("source", metavar="LOG", type=click.Path(allow_dash=True))
 @click.option("--mesh", help="Mesh of the run, such as x=4,y=2, to print partition specs.")
@@ -88,6 +89,7 @@ def log(source: str, mesh: str | None, ignore_codes: tuple[str, ...]) -> Answer:
     "jai-cli profile memory.prof",
     "jai-cli profile - < memory.prof",
     "jai-cli profile memory.prof --format json",
+    has_rows=True,
 )
 @click.argument("source", metavar="PROFILE", type=click.Path(allow_dash=True))
 @line_options

@@ -365,6 +365,7 @@ def _positive_bytes(text: str) -> int:
     "jai-cli diff plan.json new.json --format json",
     "jai-cli diff plan.json new.json --fail-on memory+2% --fail-on removed",
     has_verdict=True,
+    has_rows=True,
 )
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)

@@ -201,10 +201,11 @@ RANK_VARIABLES = (
     "PALS_RANKID",
     "FLUX_TASK_RANK",
     "SLURM_PROCID",
+    "JOB_COMPLETION_INDEX",  # of the pods of an indexed Kubernetes job, in which others may start ranks
 )
 """Variables in which a launcher tells each process its rank, the innermost launcher first."""
 
-LAUNCHER_VARIABLES = (*RANK_VARIABLES, "JAX_COORDINATOR_ADDRESS", "JOB_COMPLETION_INDEX", "TPU_WORKER_ID")
+LAUNCHER_VARIABLES = (*RANK_VARIABLES, "JAX_COORDINATOR_ADDRESS", "TPU_WORKER_ID")
 """Variables that make this process one of several for ``jax.distributed``."""
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")

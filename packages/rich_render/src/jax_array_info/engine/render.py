@@ -226,6 +226,13 @@ def print_columns(
             for report in reports
         )
         blocks = shown_blocks([*chain(*pages)], max_rows, "shell")
+        if not console.file.isatty():
+            blocks = [
+                Verbatim(block.text, is_whole=True)
+                if isinstance(block, Sentence) and block.is_searched
+                else block
+                for block in blocks
+            ]
         room = max(console.width if is_narrow else width, LEAST_WIDTH)
         return on_console(blocks, width=room, use_color=shows_colors(console))
 

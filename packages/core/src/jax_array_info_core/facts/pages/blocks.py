@@ -62,6 +62,8 @@ class Sentence(NamedTuple):
     """Further spaces before the lines after the first."""
     end: str = ""
     """Its end, which stands on a line of its own if the whole is longer than a line."""
+    is_searched: bool = False
+    """Whether it stays one line in a file or a pipe, where programs look for its words."""
 
 
 class Verbatim(NamedTuple):

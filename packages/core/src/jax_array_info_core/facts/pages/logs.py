@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ...base.quantities import counted, format_number, grouped
+from ...base.quantities import counted, format_device_ids, format_number, grouped
 from ..reports import LogFinding, LogReport, RankLog
 from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said, that_apply
 from .findings import finding_blocks
 from .words import mesh_words
 
 _COLUMNS = (
-    Column("rank", meaning="rank, from the names of files or the prefixes of lines"),
+    Column(
+        "rank",
+        meaning="ranks with the same end, from names of files or prefixes of lines; first what failed first",
+    ),
     Column("last step", "number", meaning="last step, epoch or iteration that it printed"),
     Column("last time", meaning="last time of day in its log"),
     Column("end", meaning="its end, as far as its log tells"),
@@ -31,7 +34,7 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     ranks = counted(len(report.ranks), "rank", "ranks") if report.ranks else ""
     lines = f"{grouped(report.line_count)} {'line' if report.line_count == 1 else 'lines'}"
     warnings = counted(report.unlisted_count, "warning or error", "warnings or errors")
-    yield Sentence(report.answer, "answer")
+    yield Sentence(report.answer, "answer", is_searched=True)
     yield Sentence(", ".join(filter(None, (name, lines, ranks, mesh))))
     followed = [finding for finding in report.findings if finding.role == "consequence"]
     has_root = any(finding.role == "root" for finding in report.findings)
@@ -40,7 +43,7 @@ def log_page(report: LogReport) -> Iterator[Listing]:
     if consequences:
         yield from _consequences(consequences)
     if report.ranks:
-        yield from _timeline(report.ranks)
+        yield from _timeline(report.ranks, report.root_ranks)
     notes = that_apply(
         (report.ignored_codes, f"ignored codes: {', '.join(report.ignored_codes)}"),
         (report.unlisted_count, f"not listed: {warnings}, because of their number"),
@@ -54,21 +57,40 @@ def _consequences(findings: Sequence[LogFinding]) -> Iterator[Listing]:
     yield Entries([("", finding.kind, finding.problem) for finding in findings], in_columns=True)
 
 
-def _timeline(ranks: Sequence[RankLog]) -> Iterator[Listing]:
-    """Yield the ranks with their last step and time, and their end."""
+def _timeline(ranks: Sequence[RankLog], roots: Collection[str]) -> Iterator[Listing]:
+    """Yield the ranks with their last steps and times, by their ends: those that failed first come first."""
+    groups: dict[tuple[bool, str], list[RankLog]] = {}
+    for rank in ranks:
+        end = f"{rank.end}: {rank.text}" if rank.text else rank.end
+        groups.setdefault((rank.rank not in roots, end), []).append(rank)
 
-    def show(shown: Sequence[RankLog]) -> list[Row]:
+    def show(shown: Sequence[tuple[tuple[bool, str], list[RankLog]]]) -> list[Row]:
         return [
             {
-                "rank": rank.rank,
-                "last step": "" if rank.step is None else format_number(rank.step),
-                "last time": rank.time,
-                "end": f"{rank.end}: {rank.text}" if rank.text else rank.end,
+                "rank": _ranks_words([rank.rank for rank in group]),
+                "last step": _span(
+                    map(format_number, sorted(rank.step for rank in group if rank.step is not None))
+                ),
+                "last time": _span(sorted(rank.time for rank in group if rank.time)),
+                "end": end,
             }
-            for rank in shown
+            for (_, end), group in shown
         ]
 
-    def rest(others: Sequence[RankLog]) -> list[Row]:
-        return [{"rank": f"{format_number(len(others))} more"}]
+    def rest(others: Sequence[tuple[tuple[bool, str], list[RankLog]]]) -> list[Row]:
+        return [{"rank": f"{format_number(sum(len(group) for _, group in others))} more"}]
 
-    yield Table("ranks", _COLUMNS, [Limited(ranks, show, rest)])
+    yield Table("ranks", _COLUMNS, [Limited(sorted(groups.items(), key=lambda item: item[0][0]), show, rest)])
+
+
+def _ranks_words(ranks: Sequence[str]) -> str:
+    """Return ranks, numbers as ranges such as ``0-36, 38``."""
+    if all(map(str.isdecimal, ranks)):
+        return format_device_ids([*map(int, ranks)]).replace(",", ", ")
+    return ", ".join(ranks)
+
+
+def _span(values: Iterable[str]) -> str:
+    """Return the first and the last one of values, one if they are equal."""
+    ends = [*values]
+    return " to ".join(dict.fromkeys([*ends[:1], *ends[-1:]]))

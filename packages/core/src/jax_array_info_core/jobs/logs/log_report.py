@@ -20,7 +20,7 @@ from ...facts.reports.logs import LogEvent, LogReport
 from ...geometry.layouts.spec import MeshAxes, mesh_sizes
 from ...programs.compiler_log import CompilerLog
 from ...xla.hlo.oom_logs import Refusal
-from ...xla.logs.lines import YEAR
+from ...xla.logs.lines import POD_HASH, YEAR
 from ...xla.logs.scanner import Scanner
 from ..logs import LOG_SUFFIXES
 from .attempts import each_once, is_ended, ranks_of
@@ -145,7 +145,7 @@ _NAMES = tuple(
     for words in ("rank|r", "worker|proc|process|task", "host|node|pod")
 )
 """Ranks in names of files, the plainest word first."""
-_LAST = re.compile(r"[-_.](\d{1,6})$")
+_LAST = re.compile(rf"[-_.](\d{{1,6}}){POD_HASH}$")
 
 
 class _Source(NamedTuple):
@@ -233,8 +233,8 @@ def is_log(name: str) -> bool:
 def rank_in(name: str) -> str:
     """Return the rank in the name of a file; without a number, the name.
 
-    >>> [rank_in(name) for name in ("job.r0.log", "worker-3.out", "train_0.err", "train.log.12", "main.log")]
-    ['0', '3', '0', '12', 'main']
+    >>> [rank_in(name) for name in ("job.r0.log", "worker-3.out", "train.log.12", "a-4-x7k2p.log", "a.log")]
+    ['0', '3', '12', '4', 'a']
     """
     stem = name
     for suffix in LOG_SUFFIXES:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from ...base.text import ESCAPE_SEQUENCE
 
+POD_HASH = r"(?:-[b-df-hj-np-tv-xz\d]{5})?"
+"""End of the name of a pod of an indexed Kubernetes job after its rank: digits and letters without vowels."""
 _RANK = (
     r"\[(?:rank|worker|process)?[ =]?(?P<a>\d{1,6})\]:? "
     r"|(?P<b>\d{1,6}): "
@@ -21,7 +23,7 @@ _RANK = (
     r"|\[\d,(?P<e>\d{1,6})\]<std(?:out|err)>: ?"
     r"|\[default(?P<f>\d{1,6})\]: ?"
     r"|[\w.-]{1,60}-(?P<g>\d{1,6}) {1,20}\| "
-    r"|\[pod/[\w.-]{0,60}?-(?P<h>\d{1,6})/[\w.-]{1,60}\] "
+    rf"|\[pod/[\w.-]{{0,60}}?-(?P<h>\d{{1,6}}){POD_HASH}/[\w.-]{{1,60}}\] "
 )
 _TAG = re.compile(r"\[\d,\d{1,6}\]<std(?:out|err)>: ?")
 """Prefix that mpirun also writes inside of lines, wherever a process flushed its output."""
