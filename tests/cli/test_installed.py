@@ -30,11 +30,22 @@ FILES = {
     "pack/part.py": "def g(x, w):\n    return x @ w\n",
     "pack/step.py": STEP.replace("jax, helper", "jax\n    from . import part as helper"),
 }
-FILES["sibling/odd.py"] = (
-    "import types\ndef step(x, w):\n    return (x @ w).sum(1)\n"
-    "f = types.FunctionType(step.__code__, {'__builtins__': __builtins__}, 'f')\n"
-    f"def deep(y):\n    return y{' + 1' * 1500}\n"
-)
+FILES["sibling/odd.py"] = f"""
+import helper, multiprocessing, types
+def twice(n):
+    return 2 * n
+scale = 1
+if __name__ != "__mp_main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        scale = pool.apply(twice, (2,))
+def step(x, w):
+    return (scale * helper.g(x, w)).sum(1)
+variables = {{"__builtins__": __builtins__, "helper": helper, "scale": scale}}
+f = types.FunctionType(step.__code__, variables, "f")
+def deep(y):
+    return y{" + 1" * 1500}
+"""
+"""A file that starts a process, with a function of other globals, and with a long expression."""
 OPTIONS = ("--mesh", "x=2,y=2", "--arg", "f32[256,256]@-,y", "--arg", "f32[256,256]@-,x")
 
 
@@ -57,9 +68,8 @@ def scripted(folder, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["program", "sibling/step.py:f", *OPTIONS], "helper.py:2 g"),
+        (["program", "sibling/odd.py:f", *OPTIONS], "helper.py:2 g"),
         (["why", "sibling/step.py:f", *OPTIONS], "step.py:"),
-        (["advise", "sibling/step.py:f", *OPTIONS, "--budget", "5s"], "tried"),
         (["advise", "pack.step:f", *OPTIONS, "--budget", "5s"], "tried"),
         (["advise", "sibling/odd.py:f", *OPTIONS, "--budget", "5s"], "Expressions of odd.py are not changed"),
         (["run", "--devices", "1", "sibling/step.py"], "done"),

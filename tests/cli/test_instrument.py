@@ -10,7 +10,9 @@ from importlib.util import decode_source
 
 import pytest
 
-from jax_array_info_cli.advice.instrument import Source, SourceEdit, edited
+from jax_array_info_cli.advice.changes import Change
+from jax_array_info_cli.advice.instrument import Source, edited
+from jax_array_info_core.programs.advice.candidates import Edit
 from tests.cli.constructs import CONSTRUCTS
 
 pytestmark = pytest.mark.newest
@@ -105,7 +107,7 @@ def test_an_edit_changes_its_expression_alone(name, tmp_path):
     """The lines of all others stay."""
     path, code = str(tmp_path / "file.py"), CONSTRUCTS[name]
     for one in expressions_of(code, path)[:40]:
-        text = edited(code, SourceEdit(one.site, f"edit({one.text})", ""))
+        text = edited(code, one.site, f"edit({one.text})")
         assert nodes(ast.parse(text)) == nodes(Wrapping(one.site).visit(ast.parse(code, path)))
 
 
@@ -142,14 +144,14 @@ def test_the_place_of_an_edited_expression_is_its_own():
     namespace = {}
     sites = [one.site for one in expressions_of(code, "two.py") if one.text == "1 + 1"]
     assert len(sites) == 2
-    edit = SourceEdit(sites[1], "math.floor(6)", "import math")
-    Source(lambda file: False, edit=edit).run(code, "two.py", namespace)
+    change = Change(Edit("constraint", (), site=sites[1]), "math.floor(6)", "import math")
+    Source(lambda file: False, change=change).run(code, "two.py", namespace)
     assert namespace["run"]() == ["éé", 2, 6]
 
 
 def test_an_edit_does_not_join_two_words():
-    edit = SourceEdit(expressions_of(b"def f(x):\n    return(x)+1\n", "f.py")[0].site, "g(x)", "")
-    assert edited(b"def f(x):\n    return(x)+1\n", edit) == "def f(x):\n    return g(x)\n"
+    code = b"def f(x):\n    return(x)+1\n"
+    assert edited(code, expressions_of(code, "f.py")[0].site, "g(x)") == "def f(x):\n    return g(x)\n"
 
 
 def test_a_file_that_was_another_before_is_named():

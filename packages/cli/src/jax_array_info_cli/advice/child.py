@@ -43,7 +43,7 @@ from .changes import (
     mesh_of_leaves,
     partition_spec,
 )
-from .instrument import Expression, Source, SourceEdit
+from .instrument import Expression, Source
 
 
 class Task(NamedTuple):
@@ -134,12 +134,8 @@ def _is_hidden(file: str) -> bool:
 
 def source_of(task: Task, values: Values) -> Source:
     """Return what runs the user's files for a task."""
-    change = task.change
-    edit = None
-    if change is not None and change.edit.site is not None:
-        edit = SourceEdit(change.edit.site, change.code, change.imports)
     value = values if task.searches and task.has_calls else None
-    return Source(_is_hidden, value, edit, task.digests)
+    return Source(_is_hidden, value, task.change, task.digests)
 
 
 def _changed(source: Source) -> Failed | None:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from jax_array_info_core.programs.advice.candidates import Site
 
+from .changes import Change
+
 CALL = "__jai_value__"
 """Name of the function that is called with each value. It ends so that no class mangles it."""
 _WRAPPED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)
@@ -32,17 +34,6 @@ class Expression(NamedTuple):
     """Name of the function around it."""
 
 
-class SourceEdit(NamedTuple):
-    """An edit of the user's source."""
-
-    site: Site
-    """The expression."""
-    code: str
-    """What stands in its place."""
-    imports: str
-    """Import at the top of the file; empty if it needs none."""
-
-
 class Source:
     """The user's files, as they are run in this process: plain, with calls around expressions, or edited.
 
@@ -50,7 +41,7 @@ class Source:
         is_hidden: Whether a file is that of an installed package, which stays as it is.
         value: The function that is called with each expression and its value, and returns its value; None
             for no calls.
-        edit: An edit; None for none.
+        change: The change that is in them; None for none.
         digests: Digests of files that were read before, by path.
     """
 
@@ -58,12 +49,12 @@ class Source:
         self,
         is_hidden: Callable[[str], bool],
         value: Callable[[Expression, Any], Any] | None = None,
-        edit: SourceEdit | None = None,
+        change: Change | None = None,
         digests: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._is_hidden = is_hidden
         self._value = value
-        self._edit = edit
+        self._change = change
         self._expressions: list[Expression] = []
         self.digests = dict(digests)
         self.changed: list[str] = []
@@ -77,9 +68,10 @@ class Source:
         if self.digests.setdefault(path, digest) != digest:
             self.changed.append(path)
         text: bytes | str = code
-        if self._edit is not None and self._edit.site.file == path:
-            exec(self._edit.imports, namespace)
-            text = edited(code, self._edit)
+        change = self._change
+        if change is not None and change.edit.site is not None and change.edit.site.file == path:
+            exec(change.imports, namespace)
+            text = edited(code, change.edit.site, change.code)
         compiled = None
         if self._value is not None and not self._is_hidden(path):
             compiled = self._with_calls(code, path)
@@ -200,10 +192,10 @@ class _Wrapping(ast.NodeTransformer):
         return b"\n".join(encoded).decode("utf-8", "replace"), len(before.decode("utf-8", "replace"))
 
 
-def edited(code: bytes, edit: SourceEdit) -> str:
-    """Return the text of a file with an edit."""
-    site, lines = edit.site, [line.encode() for line in decode_source(code).split("\n")]
+def edited(code: bytes, site: Site, new: str) -> str:
+    """Return the text of a file with another expression in the place of one."""
+    lines = [line.encode() for line in decode_source(code).split("\n")]
     before, after = lines[site.line - 1][: site.column], lines[site.end_line - 1][site.end_column :]
     space = " " * before[-1:].isalnum()  # return(x) @ w
-    lines[site.line - 1 : site.end_line] = [before + f"{space}{edit.code}".encode() + after]
+    lines[site.line - 1 : site.end_line] = [before + f"{space}{new}".encode() + after]
     return b"\n".join(lines).decode()

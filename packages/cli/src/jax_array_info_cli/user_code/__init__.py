@@ -20,6 +20,10 @@ from ..launch import put_first_on_path
 from ..output import Refusal, refuse_reports, refused
 
 
+SPAWNING = "JAI_SPAWNING_FILE"
+"""Variable with the path of the user's file, for the processes that it starts."""
+
+
 class FunctionName(NamedTuple):
     """A function in a file."""
 
@@ -148,13 +152,18 @@ def _function(name: FunctionName, module: ModuleType) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def user_settings(source: str) -> Iterator[None]:
-    """Set ``sys.argv`` and ``sys.path`` as for a script without arguments, and restore them at the end."""
-    argv, path = sys.argv[:], sys.path[:]
+    """Set ``sys.argv``, ``sys.path`` and the main module as for a script, and restore them at the end."""
+    argv, path, main = sys.argv[:], sys.path[:], sys.modules["__main__"]
     sys.argv[:] = [source]
+    # Processes that the user's file starts by spawn load it as they load a script.
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.modules["__main__"].__file__ = os.path.join(os.path.dirname(__file__), "spawned.py")
+    os.environ[SPAWNING] = os.path.abspath(source)
     try:
         yield
     finally:
-        sys.argv, sys.path = argv, path
+        sys.argv, sys.path, sys.modules["__main__"] = argv, path, main
+        os.environ.pop(SPAWNING, None)
 
 
 def _module(source: str, run: Run) -> ModuleType:
@@ -164,7 +173,7 @@ def _module(source: str, run: Run) -> ModuleType:
         if is_name and not os.path.lexists(source):
             return _module_of_name(source)
         try:
-            return _module_of_file(source, run)
+            return module_of_file(source, run)
         except ImportError as error:
             if "relative import" not in str(error):
                 raise
@@ -184,8 +193,14 @@ def _module_of_name(name: str) -> ModuleType:
         raise
 
 
-def _module_of_file(source: str, run: Run) -> ModuleType:
-    """Run a file as a module, with its folder first on the module search path as for a script."""
+def module_of_file(source: str, run: Run = _run, told: str | None = None) -> ModuleType:
+    """Run a file as a module, with its folder first on the module search path as for a script.
+
+    Args:
+        source: Path of the file.
+        run: The function that runs its code.
+        told: What it has as ``__name__``; None for the name of the module.
+    """
     code = _source_code(source)
     path = os.path.abspath(source)
     put_first_on_path(os.path.dirname(os.path.realpath(path)))
@@ -196,6 +211,7 @@ def _module_of_file(source: str, run: Run) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module.__name__ = told or name
     # Executed here, because the loader would write bytecode next to the file.
     run(code, path, module.__dict__)
     return module
