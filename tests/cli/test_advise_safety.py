@@ -337,7 +337,7 @@ def test_a_file_that_cannot_be_imported_again_ends_no_search(monkeypatch):
     """A change that is tried then counts as one that has ended the process."""
     report = ProgramReport(name="f", platform="cpu")
     program = Program(Base(report=report, tried_as=figures_of(report)), (), (), ())
-    refused = Failed("refused", "step.py cannot be loaded: FileExistsError: out")
+    refused = Failed("refused", "step.py cannot be loaded: FileExistsError: out", is_raised=True)
     child = FakeChild(program, EndedError("ended"), refused)
     monkeypatch.setattr("jax_array_info_cli.advice.engine.Child", child)
     options = {"topology": None, "dcn": None}

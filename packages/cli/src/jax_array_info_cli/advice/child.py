@@ -122,8 +122,6 @@ _NO_PLACES = "Arguments and outputs are not changed: the program does not have t
 _NO_OUTPUTS = "Outputs are not changed: those of the program are not what the function returns."
 _INSTALLED = "Expressions are not changed: the function is in an installed package."
 _NO_SHARD_MAP = "Values inside of shard_map are not changed: its specs shard them."
-
-
 _NO_CALLS = "Expressions are not changed: the file does not run with calls around them."
 _TOO_DEEP = "Expressions of {} are not changed: one is nested too deeply."
 

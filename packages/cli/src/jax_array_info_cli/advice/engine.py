@@ -119,7 +119,8 @@ class SourceEngine:
         task = Task(self._here, self._digests, searches=True, has_calls=self._has_calls)
         with _Steps(f"importing {self._name.source}", self._say) as steps:
             program = self._child.ask(task, deadline, steps.begin)
-        if isinstance(program, Failed) and program.is_raised and self._has_calls:
+        is_first = self._program is None and self._has_calls
+        if is_first and isinstance(program, Failed) and program.is_raised:
             self.close()
             self._has_calls = False  # what jai-cli program loads is loaded
             return self._start(deadline)
