@@ -191,3 +191,54 @@ def test_some_other_bytes_do_not_matter(tmp_path, part, others):
         bytes(4000) + b"\x1b[31mloss \xc3\xa9\x1b[0m\n" * 100 + others * int(1700 * part) + b"\n" + TEXT
     )
     assert log_report(path).headline == "fatal, not interpreted: RuntimeError: boom"
+
+
+def hosted(name, line=294):
+    return (
+        f'W1106 22:40:22.641304   74111 host_offloader.cc:{line}] Found an instruction ("{name}") which does device'
+        " compute in host memory space."
+    )
+
+
+@pytest.mark.parametrize("prefix", ["", "[3]: "])
+def test_warnings_of_xla_that_repeat_are_counted_with_what_they_name(prefix):
+    lines = [hosted("add.4"), "step 1 loss 3.1", hosted("multiply.9"), hosted("add.4"), hosted("x.1", 17)]
+    report = log_report([prefix + line for line in lines])
+    [event] = report.events
+    assert (event.line, event.count, event.role, event.kind) == (1, 3, "warning", "not interpreted")
+    assert event.numbers == {"source": "host_offloader.cc:294"}
+    assert event.text.startswith('Found an instruction ("add.4", "multiply.9") which does device compute')
+    assert (report.headline, report.survived_count, report.unlisted_count) == ("", 0, 0)
+    assert report.answer == f"nothing fatal in {len(lines)} lines; 1 finding: JAI505 log-warning"
+
+
+def test_a_warning_of_each_rank_counts_but_once_in_one_is_none(tmp_path):
+    for rank in range(3):
+        (tmp_path / f"rank{rank}.log").write_text("\n".join([hosted("a.1")] * (rank + 1)))
+    [event] = log_report(tmp_path).events
+    assert (event.count, event.ranks) == (5, ("1", "2"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "W1106 22:40:22.6 7 computation_placer.cc:177] computation placer already registered.",
+        "W1106 22:40:22.6 7 model.py:177] the batch is short",
+        "I1106 22:40:22.6 7 host_offloader.cc:294] done",
+        "WARNING:root:slow (host.cc:3] )",
+    ],
+)
+def test_other_lines_that_repeat_are_no_warnings_of_xla(text):
+    assert log_report([text] * 30).findings == ()
+
+
+def test_a_warning_that_a_kind_explains_is_not_counted_twice():
+    line = "W1106 22:40:22.6 7 slow.cc:1] Very slow compile? If you want to file a bug, run with envvar"
+    [finding] = log_report([line] * 3).findings
+    assert (finding.kind, "and 2 more" in finding.problem) == ("slow compilation", True)
+
+
+def test_a_flood_of_different_warnings_is_bounded():
+    report = log_report([hosted(f"a.{number}", number % 3000) for number in range(30_000)])
+    assert 100 < len(report.events) <= 200
+    assert {event.count for event in report.events} == {10}

@@ -89,9 +89,9 @@ _CATEGORIES: dict[LogRole, LogCategory] = {
     "warning": "log warning",
     "stall": "stall",
 }
-_LEAST, _LONG, _LONGEST = 30, 120, 400
+_LEAST, _LONG, LONGEST = 30, 120, 400
 """Least characters of a first sentence, most of a text that keeps the others, and most of any text."""
-_LONGEST_RECORD = 8000
+_MOST_OF_RECORD = 8000
 """Characters of a line and those after it in which words are looked for."""
 _WARNED = re.compile(r"\S{1,300}:\d{1,7}: \w{0,60}Warning: ")
 """Beginning of a warning of Python, which ends with a line of its source."""
@@ -112,9 +112,9 @@ _SIGTERM = "termination signal"
 _UNKNOWN = "No kind of failure explains this line: read it, and those before it."
 _NEXT_FAILURE = re.compile(r"RESOURCE_EXHAUSTED|ran out of memory trying|cuMemAllocAsync failed")
 """Beginning of a failure whose numbers are not those of the one before it."""
-_NO_EVENT = re.compile(
+NO_EVENT = re.compile(
     r"is unstuck waiting|live arrays at |is not a failure|Unable to register cu\w{2,9} factory"
-    r"|^Exception ignored in|^\w*Error: [\d.e+-]{1,20}$"
+    r"|computation placer already registered|^Exception ignored in|^\w*Error: [\d.e+-]{1,20}$"
 )
 """Lines that are no failure: of tools, of the start of a GPU, of the end of Python, and names of metrics."""
 
@@ -185,15 +185,15 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         lines: The search for the user's line.
     """
     line = read_line(candidate.line)
-    if _NO_EVENT.search(line.text) or _is_source(candidate, line.text):
+    if NO_EVENT.search(line.text) or _is_source(candidate, line.text):
         return None
     record = "\n".join(part.text for part in (line, *takewhile(_continues, _after(candidate))))
-    record = record[:_LONGEST_RECORD]
+    record = record[:_MOST_OF_RECORD]
     if not record.strip():  # a log that ends after a prefix
         record = candidate.line.decode("utf-8", "replace").strip()
     said = _CONFIGURED.sub(lambda value: "\N{MIDDLE DOT}" * len(value[0]), record)
     line = line._replace(text=said.partition("\n")[0])
-    kind, match = _kind_of(said)
+    kind, match = kind_of(said)
     starts = _SOFT.match(line.text) is not None or _ends_traceback(candidate, line)
     is_hard = line.level == "F"
     if kind is None or match is None:
@@ -273,7 +273,7 @@ def _thread_of(candidate: Candidate) -> str:
 
 def _text_before(candidate: Candidate) -> str:
     """Return the text of the line before a candidate that its rank wrote; empty for one of progress."""
-    texts = (read_line(raw[:_LONGEST]).text for raw in context_of(candidate, is_after=False, most=_NEAR))
+    texts = (read_line(raw[:LONGEST]).text for raw in context_of(candidate, is_after=False, most=_NEAR))
     text = next((text for text in texts if text.strip()), "")
     return "" if is_progress(text) else text
 
@@ -308,7 +308,7 @@ def _continues(line: Line) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _kind_of(record: str) -> tuple[Kind | None, re.Match[str] | None]:
+def kind_of(record: str) -> tuple[Kind | None, re.Match[str] | None]:
     """Return the kind of a record, and the match of its wording."""
     for kind in KINDS:
         for wording in kind.wordings:
@@ -375,7 +375,7 @@ def _sentence(record: str, match: re.Match[str] | None) -> str:
     end = text.find(". ", _LEAST)
     if len(text) > _LONG and end > 0:
         text = text[:end]
-    return text.rstrip(": .") if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text.rstrip(": .") if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _frames(candidate: Candidate) -> Iterator[tuple[str, int, str]]:

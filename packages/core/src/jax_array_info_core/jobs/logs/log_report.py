@@ -26,6 +26,7 @@ from ..logs import LOG_SUFFIXES
 from .attempts import each_once, is_ended, ranks_of
 from .events import WORDS, Found, OneRank
 from .ranks import clock, fatal_of, rank_logs, root_of, shape_of
+from .repeated import repeated_warnings
 from .verdicts import EXTERNAL, with_verdicts, without_external
 
 ABOUT_SHARDINGS = re.compile(
@@ -57,7 +58,7 @@ def equal_once(events: Iterable[LogEvent]) -> list[LogEvent]:
         sizes = event.numbers.get("requested_nbytes"), event.numbers.get("needed_nbytes")
         key: object = (event.kind, "" if event.words else shape_of(event), event.is_fatal, sizes)
         if event.role in ("consequence", "warning"):
-            key = event.kind, event.is_fatal
+            key = event.kind, event.is_fatal, event.numbers.get("source")
         alike = once.setdefault(key, [])
         rows = [known.row for known in alike]
         # Without a table, it may be that of any.
@@ -303,6 +304,7 @@ def _report(
     """Return the report on logs."""
     compiler, lines = CompilerLog(), UserLines()
     ranks: list[OneRank] = []
+    warnings: list[LogEvent] = []
     line_count = dropped = 0
     for source in sources:
         scanner = Scanner(WORDS, compiler.readers)
@@ -310,6 +312,7 @@ def _report(
             scanner.feed(piece)
         candidates = scanner.end()
         ranks += ranks_of(scanner, candidates, compiler.end_log(), source.rank, lines)
+        warnings += repeated_warnings(scanner, source.rank)
         line_count += scanner.line_count
         dropped += scanner.dropped_count
     ranks = [*each_once(ranks)]
@@ -332,11 +335,12 @@ def _report(
 
     failures = (failure for rank in ranks for failure in rank.found)
     every = sorted((_with_row(failure, rows["out_of_memory"], places) for failure in failures), key=order)
-    events = equal_once(
+    lasting = (
         explained(failure) if place < _MOST_EXPLAINED else failure.event
         for place, failure in enumerate(every)
         if not failure.survived
     )
+    events = equal_once((*lasting, *warnings))
     rows["unlisted_count"] += dropped + max(0, len(events) - _MOST_EVENTS)
     return LogReport(
         name=name,

@@ -24,6 +24,10 @@ _LONGEST, _LONGEST_TRACEBACK = 2000, 20_000
 """Characters of a line that are read, and of JSON with a traceback."""
 _BEFORE, _AFTER = 60, 24
 _MOST_RANKS = 20_000
+_MOST_SOURCES, _MOST_WARNINGS = 200, 5
+"""Lines of XLA's source whose warnings are counted, and warnings of each that are kept."""
+_SOURCE = re.compile(rb"([\w.-]+\.cc:0+)\] ?$")
+"""Line of XLA's source, at the end of the header of its message."""
 _BLANK = re.compile(rb"\n{65,}")
 _LONGEST_RECORD, _TAIL = 1 << 21, 1 << 20
 """Characters of an endless line that are kept: from the first word of a reader on, and at the end."""
@@ -46,6 +50,20 @@ class Candidate(NamedTuple):
     """Lines after it, of all ranks."""
     is_open: bool = False
     """Whether the log ends in the traceback that the line begins."""
+
+
+class Warned:
+    """Warnings of one line of XLA's source."""
+
+    __slots__ = ("count", "lines", "number")
+
+    def __init__(self, number: int) -> None:
+        self.count = 0
+        """Number of them."""
+        self.lines: list[bytes] = []
+        """The first ones."""
+        self.number = number
+        """Number of the first line."""
 
 
 class Scanner:
@@ -79,6 +97,10 @@ class Scanner:
         """Number of the last line that may be a failure."""
         self._inside: dict[str | None, Candidate | None] = {}
         """Beginnings of the tracebacks that ranks are in; None in the message after one."""
+        self._sources: dict[bytes, slice] = {}
+        """Where shapes of warnings have the line of XLA's source."""
+        self.warnings: dict[tuple[bytes, bytes], Warned] = {}
+        """What each line of XLA's source warned of, by the line and the rank in the prefix."""
         self._unfinished = b""
         self._lines: list[bytes] = []
         """Lines that have been read, or wait for those after them."""
@@ -139,6 +161,8 @@ class Scanner:
         known = self._look_at(lines, shapes)
         kinds = {shape: known[shape] for shape in set(shapes)}
         self._read_records(lines, shapes, kinds)
+        if self._sources.keys() & kinds:
+            self._count_warnings(lines, shapes, kinds)
         has_tracebacks = self._inside or any(facts.is_traceback for facts in kinds.values())
         without_facts = {_INDENTED} if has_tracebacks else {_INDENTED, _PLAIN}
         boring = {shape for shape, facts in kinds.items() if facts in without_facts}
@@ -197,6 +221,20 @@ class Scanner:
                 places = sorted({*places, *(number - first for number in long)})
             reader.read(lines, places, first)
 
+    def _count_warnings(
+        self, lines: Sequence[bytes], shapes: Sequence[bytes], kinds: Mapping[bytes, Shape]
+    ) -> None:
+        """Count the warnings of each line of XLA's source; the first ones that differ are kept."""
+        for number, (line, shape) in enumerate(zip(lines, shapes, strict=True), self.line_count + 1):
+            if source := self._sources.get(shape):
+                place = kinds[shape].rank
+                key = line[source], line[slice(*place)] if place else b""
+                if key in self.warnings or len(self.warnings) < _MOST_SOURCES:
+                    warned = self.warnings.setdefault(key, Warned(number))
+                    warned.count += 1
+                    if len(warned.lines) < _MOST_WARNINGS:
+                        warned.lines.append(line)
+
     def _progress_of(self, rank: str | None) -> Progress:
         """Return the progress of a rank; one that is not kept if there are too many ranks."""
         if len(self.ranks) >= _MOST_RANKS:
@@ -237,6 +275,7 @@ class Scanner:
         """Return the facts of shapes."""
         if len(self._shapes) > _MOST_SHAPES:
             self._shapes.clear()
+            self._sources.clear()
         unknown = set(shapes) - self._shapes.keys()
         if not unknown:
             return self._shapes
@@ -244,6 +283,10 @@ class Scanner:
         words = self._words_in(list(new))
         for shape, line in new.items():
             self._shapes[shape] = _shape(line, shape, tuple(words.get(shape, ())))
+            if b".cc:0" in shape:
+                start, level, _ = text_start(shape.decode("latin-1"))
+                if level == "W" and (source := _SOURCE.search(shape, 0, start)):
+                    self._sources[shape] = slice(*source.span(1))
         return self._shapes
 
     def _words_in(self, shapes: Sequence[bytes]) -> dict[bytes, list[int]]:
