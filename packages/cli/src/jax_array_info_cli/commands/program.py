@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ from . import shown_on_stderr
 if TYPE_CHECKING:
     from jax_array_info_core.geometry.layouts.notation import ArrayNotation
 
+_IS_UNKNOWN = re.compile(r"UNIMPLEMENTED|not found for platform cpu|interpret mode is supported on CPU")
+"""Parts of the messages of JAX and XLA on what the CPU lacks."""
+_WITH_TOPOLOGY = "The CPU has no such operation: compile for TPUs or GPUs, such as --topology v5e:2x2."
 function_options = with_options(
     click.argument("function", metavar="FILE:FUNCTION", type=click.Path()),
     click.option(
@@ -165,7 +169,10 @@ def program(
         with explain_errors():
             report = report_on(request)
     except NotCompiledError as error:
-        click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
+        problem = str(error)
+        if topology is None and _IS_UNKNOWN.search(problem):
+            problem = f"{problem.rstrip('.')}. {_WITH_TOPOLOGY}"
+        click.echo(f"Error: {shown_on_stderr(problem)}", err=True)
         return Answer((), has_finding=True)
     # Whether it fits a GPU follows from its memory; the compiler for TPUs tells.
     lacks = (report.lacks("memory") or report.lacks("fit")) if report.platform == "gpu" and topology else None

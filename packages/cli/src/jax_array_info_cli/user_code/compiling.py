@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _OTHER_DEVICES = "incompatible devices"
 """Part of JAX's message on a function with a mesh of other devices than those of its arguments."""
+_OP_NAME = re.compile(r'op_name="([^"]+)"')
 _MOST_FOR_FILES = 64
 """Number of devices up to which a file can build the mesh itself, if the command needs none."""
 _R = TypeVar("_R", "ProgramReport", "PropagationReport")
@@ -147,7 +149,36 @@ def _report(
         # JAX refuses an argument that it cannot trace before it calls the function.
         if request.args_from and isinstance(error, TypeError) and error_origin(error) is None:
             _require_arrays(request.args_from, arguments)
-        raise NotCompiledError(f"{request.function} does not compile: {described(error)}") from error
+        with _argument_context(arguments, mesh):
+            words = _refusal_words(error, function, arguments)
+        raise NotCompiledError(f"{request.function} does not compile: {words}") from error
+
+
+def _refusal_words(error: BaseException, function: Callable[..., Any], arguments: Sequence[Any]) -> str:
+    """Return why JAX or XLA does not compile a function, of a known kind as ``jai-cli log`` tells it.
+
+    The line is that of the operation that XLA names.
+    """
+    import jax
+
+    from jax_array_info_core import log_report
+    from jax_array_info_core.base.text import plain_text
+    from jax_array_info_core.compat.processes import only_cpu
+    from jax_array_info_core.compat.stages import stages_of
+    from jax_array_info_core.programs.compiled import operation_origin
+
+    if not isinstance(error, jax.errors.JaxRuntimeError):
+        return described(error)
+    text = f"{type(error).__name__}: {plain_text(error)}"
+    report = log_report(text.splitlines())
+    known = [finding for finding in report.findings if finding.kind != "not interpreted"]
+    if not known:
+        return described(error)
+    origin, name = None, _OP_NAME.search(text)
+    with contextlib.suppress(Exception), only_cpu():  # what a trace raises the second time
+        origin = name and operation_origin(stages_of(function, arguments, {}).traced.jaxpr, name[1])
+    fact = report.headline.removeprefix("does not fit: ")
+    return f"{fact}{f' ({origin})' if origin else ''}. {known[0].remedy}"
 
 
 def _is_of_jax(error: BaseException) -> bool:

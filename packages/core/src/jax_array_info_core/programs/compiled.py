@@ -13,7 +13,9 @@ from ..arrays.plans import spec_problems
 from ..base.errors import SpecError, TopologyError, UnsupportedValueError
 from ..base.quantities import bytes_apart
 from ..base.text import printable
+from ..compat.arrays import traceback_lines
 from ..compat.compiled_calls import refused_program
+from ..compat.jaxprs import equations, traceback_of
 from ..compat.jitted import jitted_types
 from ..compat.lowering import lowered_for_topology, require_shardy, with_compiler_options
 from ..compat.processes import only_cpu
@@ -35,6 +37,7 @@ from ..compat.values import is_sharding
 from ..facts.reports.collectives import Collective
 from ..facts.reports.compiler_messages import LargeBuffer, OutOfMemory
 from ..facts.reports.control_flow import FlopTotals
+from ..facts.reports.origin import Origin
 from ..facts.reports.program_memory import ProgramMemory
 from ..geometry.layouts.dtypes import bits_of_name
 from ..geometry.layouts.spec import mesh_sizes
@@ -251,6 +254,20 @@ def out_of_memory_of(
         available_nbytes=refusal.available_nbytes,
         buffers=listed_buffers(buffers, lines),
     )
+
+
+def operation_origin(jaxpr: Any, op_name: str) -> Origin | None:
+    """Return the line of the operations that a name in XLA ends with; None if there are none or several.
+
+    Args:
+        jaxpr: The traced function.
+        op_name: The name, such as ``jit(attend)/pallas_call``.
+    """
+    lines, primitive = UserLines(), op_name.rpartition("/")[2]
+    ones = (equation for _, equation in equations(jaxpr) if equation.primitive.name == primitive)
+    tracebacks = filter(None, map(traceback_of, ones))
+    origins = {lines.origin(traceback_lines(traceback)) for traceback in tracebacks}
+    return origins.pop() if len(origins) == 1 else None
 
 
 def topology_mesh(
