@@ -83,4 +83,4 @@ def test_a_run_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         samples = samples_of([LEAK], {1: lambda _, run=run: 1 + run}, 5)
         write_record(tmp_path, [start, LEAK, *samples], f"process-0-{run}.jsonl")
     print_timeline(tmp_path, process=0, run=0)
-    assert "\npeak 1.0 MiB " in capsys.readouterr().out
+    assert "\nhighest of 5 samples: 1.0 MiB " in capsys.readouterr().out

@@ -112,6 +112,7 @@ def _chart(report: TimelineReport | ProgramTimelineReport, smallest: float) -> A
         areas=_areas(report, smallest),
         peak=fullest,
         peak_words=f"{format_bytes(report.in_use[fullest])} {moment}",
+        peak_heading="at the peak:" if report.has_peaks else "at the highest sample:",
         marks=marks,
         limit=device.bytes_limit if device else None,
     )

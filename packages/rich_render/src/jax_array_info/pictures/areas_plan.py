@@ -59,6 +59,9 @@ class AreaChart:
     peak_words: str
     """Label of this point, such as ``peak 12.0 GiB at 12:03:07``."""
 
+    peak_heading: str = "at the peak:"
+    """Heading of the areas at this point."""
+
     marks: Sequence[tuple[float, str]] = ()
     """Places of vertical lines with their names. Names without room are left out."""
 
@@ -188,7 +191,7 @@ class AreaPlan:
 
     def legend_title(self) -> str:
         """Return what the bytes of the legend are."""
-        return "most of each:" if self.chart.peak is None else "at the peak:"
+        return "most of each:" if self.chart.peak is None else self.chart.peak_heading
 
     def limit_words(self) -> str:
         """Return the limit in words; empty without one."""

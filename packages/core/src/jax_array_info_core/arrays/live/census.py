@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 import weakref
 from collections import Counter
@@ -120,6 +121,12 @@ class Alive(NamedTuple):
     def owners(self) -> Set[int]:
         """The arrays that are not views."""
         return self.kinds.keys() - self.views
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of these tables, with the weak references."""
+        each = sum(map(sys.getsizeof, next(iter(self.references.items()), ())))
+        return sum(map(sys.getsizeof, self)) + each * len(self.references)
 
     def counts_without(self, other: Alive) -> Counter[Kind]:
         """Return the number of arrays of each kind, without views and those alive at another moment."""

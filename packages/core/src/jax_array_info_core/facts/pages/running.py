@@ -69,7 +69,7 @@ def _devices(report: TimelineReport) -> Iterator[Listing]:
             size_words(device.bytes_in_use),
             _device_name(report, *pair),
             limit,
-            f"peak {size_words(device.peak_nbytes)}",
+            f"{process.peak_name} {size_words(device.peak_nbytes)}",
             host,
         )
 

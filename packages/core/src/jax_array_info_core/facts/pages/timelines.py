@@ -56,6 +56,12 @@ TABLES = {
             meaning="bytes in use at its ends above those at its begins, summed over its times",
         ),
         Column("peak", "number", before="peak ", meaning="most bytes in use inside the mark"),
+        Column(
+            "highest",
+            "number",
+            before="highest ",
+            meaning="most bytes in a sample inside the mark, of a backend that reports no peak",
+        ),
         _MOST_OF_IT,
     ),
     "jumps outside of marks": (
@@ -78,6 +84,12 @@ TABLES = {
         Column("pid", "number", before="pid ", meaning="id of the process on its machine"),
         Column("job", before="job ", meaning="job of the scheduler, such as SLURM"),
         Column("peak", "number", before="peak ", meaning="most bytes in use on its fullest device"),
+        Column(
+            "highest",
+            "number",
+            before="highest ",
+            meaning="most bytes on that device in any sample, of a backend that reports no peak",
+        ),
         Column("last", "number", before="last ", meaning="bytes in use on that device at the last sample"),
         Column("limit", "number", before="limit ", meaning="most bytes that JAX may allocate on that device"),
         Column("until", meaning="time of the last sample"),
@@ -91,9 +103,9 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
         [["bytes", "arrays"], ["each", "made at"]],
     ],
     "bytes that each mark added": [
-        [["mark"], ["times"], ["added"], ["kept"], ["peak"], ["most of it"]],
-        [["mark", "times"], ["added", "kept", "peak"], ["most of it"]],
-        [["mark", "times", "added", "kept", "peak", "most of it"]],
+        [["mark"], ["times"], ["added"], ["kept"], ["peak"], ["highest"], ["most of it"]],
+        [["mark", "times"], ["added", "kept", "peak", "highest"], ["most of it"]],
+        [["mark", "times", "added", "kept", "peak", "highest", "most of it"]],
     ],
     "jumps outside of marks": [
         [["at"], ["step"], ["times"], ["added"], ["most of it"]],
@@ -108,13 +120,23 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
             ["pid"],
             ["job"],
             ["peak"],
+            ["highest"],
             ["last"],
             ["limit"],
             ["until"],
             ["state"],
         ],
-        [["process", "run", "step"], ["host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
-        [["process", "run", "step", "host", "pid", "job"], ["peak", "last", "limit"], ["until", "state"]],
+        [
+            ["process", "run", "step"],
+            ["host", "pid", "job"],
+            ["peak", "highest", "last", "limit"],
+            ["until", "state"],
+        ],
+        [
+            ["process", "run", "step", "host", "pid", "job"],
+            ["peak", "highest", "last", "limit"],
+            ["until", "state"],
+        ],
     ],
 }
 """Groupings of the columns of each table."""
@@ -141,6 +163,8 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     )
     if report.times:
         yield Sentence(report.extent, hang=0)
+        if report.chosen and report.chosen.host_words:
+            yield Sentence(f"memory of the process on its host: {report.chosen.host_words}", hang=0)
         yield Sentence("")
         yield Picture(report)
     if report.peak is not None:
@@ -155,8 +179,8 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
         lambda shown: said((f"no growth since {since}: {words}" for since, words in shown), hang=0),
         lambda others: said([f"{more(len(others), 'line', 'lines')} no longer grow"], hang=0),
     )
-    is_sampled = report.chosen is not None and report.chosen.in_use_source == "arrays"
-    yield _table("bytes that each mark added", report.marks, _mark, NO_PEAKS if is_sampled else "")
+    caption = "" if report.has_peaks else NO_PEAKS
+    yield _table("bytes that each mark added", report.marks, partial(_mark, report.has_peaks), caption)
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
     if len(report.processes) > 1:
@@ -189,7 +213,7 @@ def _stacks(process: TimelineProcess) -> Iterator[str]:
 
 def _peak(report: TimelineReport, peak: TimelinePeak) -> Table:
     """Return the table of the arrays that were alive at the peak."""
-    when = "at the peak"
+    when = "at the peak" if report.has_peaks else "at the highest sample"
     if peak.since is not None:
         when = f"at {report.time_words(peak.sampled_at)}, the sample next to the peak"
     has_sites = any(group.origin for group in peak.groups)
@@ -232,14 +256,14 @@ def _table(
     return Table(title, columns, [section], _GROUPINGS[title], caption)
 
 
-def _mark(mark: TimelineMark) -> Row:
+def _mark(has_peaks: bool, mark: TimelineMark) -> Row:
     """Return the row of a mark."""
     return {
         "mark": mark.name,
         "times": number(mark.count, "time"),
         "added": _change(mark.added_nbytes),
         "kept": _change(mark.kept_nbytes),
-        "peak": size_words(mark.peak_nbytes, "unknown"),
+        "peak" if has_peaks else "highest": size_words(mark.peak_nbytes, "unknown"),
         "most of it": _largest(mark.groups),
     }
 
@@ -261,7 +285,7 @@ def _process(report: TimelineReport, has_step: bool, process: TimelineProcess) -
     row = {
         "process": str(process.process),
         "host": process.host_name,
-        "peak": size_words(fullest.peak_nbytes if fullest else None),
+        process.peak_name: size_words(fullest.peak_nbytes if fullest else None),
         "last": size_words(fullest.bytes_in_use if fullest else None),
         "limit": size_words(fullest.bytes_limit if fullest else None),
         "until": report.time_words(process.end),

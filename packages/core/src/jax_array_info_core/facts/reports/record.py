@@ -152,6 +152,12 @@ class RecordSample:
     other_nbytes: tuple[quantities.Size, ...] = ()
     """Bytes of all other live arrays on each device; empty if they take none."""
 
+    process_nbytes: quantities.Size | None = None
+    """Bytes of the process in the memory of the host (resident); None where it is not known."""
+
+    own_nbytes: quantities.Size | None = None
+    """Bytes of the recorder's table of live arrays, which are part of them; None where it is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMark:

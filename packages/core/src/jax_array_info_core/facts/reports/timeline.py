@@ -60,7 +60,7 @@ class TimelineGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePeak:
-    """The moment of the most bytes in use on the device of the timeline."""
+    """The moment of the most bytes in use on the device of the timeline, as far as it was measured."""
 
     nbytes: quantities.Size
     """Bytes in use."""
@@ -127,8 +127,8 @@ class TimelineSeries:
     """Number of these arrays at the last point; None for kinds other than ``origin``."""
 
     nbytes_per_minute: float | None = None
-    """Change of the bytes from the first to the last point, per minute; None if they are less than
-    10 seconds apart."""
+    """Change of the bytes per minute after the first third of the points, which may have the start of the
+    program; None for fewer than 30 points, and if these are less than 10 seconds apart."""
 
     @property
     def name(self) -> str:
@@ -157,7 +157,7 @@ class TimelineGrowth:
     """Bytes on the device at the end."""
 
     nbytes_per_minute: float
-    """Slope of the growth, by least squares."""
+    """Slope of the growth after its first third, by least squares."""
 
     nbytes_per_step: float | None = None
     """Slope per step; None if the program named no steps, or numbers that do not ascend."""
@@ -393,10 +393,10 @@ class TimelineReport(Displayed):
         where = f" on {device.name}" if device else ""
         process = f" of {self.chosen.name}" if self.chosen and self._has_several else ""
         moment = self.moment_words(self.peak.time, self.peak.step, self.peak.mark, self.peak.since)
-        lines.append(f"peak {peak}{limit}{where}{process} {moment}")
+        lines.append(f"{self._peak_of} {peak}{limit}{where}{process} {moment}")
         growing = [grown for grown in self.growth if grown.stopped_at is None]
         if not growing:
-            return (*lines, "no steady growth" if self.is_growth_known else self._slope)
+            return (*lines, "no steady growth" if self.is_growth_known else TOO_FEW_SAMPLES)
         least = _GROWTH_SHARE * growing[0].nbytes_per_minute
         shown = [grown for grown in growing[:MAX_GROWTH_LINES] if grown.nbytes_per_minute >= least]
         return (*lines, *map(self._growing, shown))
@@ -411,14 +411,20 @@ class TimelineReport(Displayed):
         return standing_words(self.processes, self.time_words)
 
     @property
-    def _slope(self) -> str:
-        """The change from the first to the last sample, where there are too few samples to tell growth."""
-        minutes = (self.times[-1] - self.times[0]) / 60 if self.times else 0
-        if not minutes:
-            return TOO_FEW_SAMPLES
-        change = round((self.in_use[-1] - self.in_use[0]) / minutes)
-        slope = f"{'+' if change > 0 else '-' if change < 0 else ''}{format_bytes(abs(change))} per minute"
-        return f"roughly {slope} from the first to the last sample; {TOO_FEW_SAMPLES}"
+    def has_peaks(self) -> bool:
+        """Whether the backend reports peaks. Else, what is freed between two samples is not seen."""
+        return self.chosen is None or self.chosen.peak_name == "peak"
+
+    @property
+    def _peak_of(self) -> str:
+        """The peak, or that it is the highest of what was seen."""
+        if self.has_peaks or self.chosen is None:
+            return "peak"
+        # Of more samples, those with fewer bytes are not among the points.
+        samples = len(self.times) if len(self.times) < MAX_POINTS else self.chosen.sample_count
+        marks = sum(mark.count for mark in self.marks if mark.peak_nbytes is not None)
+        also = f" and {counted(marks, 'mark', 'marks')}" if marks else ""
+        return f"highest of {counted(samples, 'sample', 'samples')}{also}:"
 
     def _growing(self, grown: TimelineGrowth) -> str:
         if grown.freed_at is None:

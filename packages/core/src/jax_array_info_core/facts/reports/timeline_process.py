@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...base import quantities
-from ...base.quantities import counted, duration_words, format_device_ids, grouped
+from ...base.quantities import counted, duration_words, format_bytes, format_device_ids, grouped
 from .record import RecordStall
 
 _LONGEST_MESSAGE = 120
@@ -107,6 +107,16 @@ class TimelineProcess:
     in_use_source: Literal["allocator", "arrays"] = "arrays"
     """Source of the bytes in use, as in ``RecordStart``."""
 
+    process_nbytes: quantities.Size | None = None
+    """Its bytes in the memory of the host in the last sample (resident); None where it is not known. On the
+    CPU backend, those of its arrays are among them."""
+
+    first_process_nbytes: quantities.Size | None = None
+    """The same in the first sample of its last recorder."""
+
+    own_nbytes: quantities.Size | None = None
+    """Part of them that the recorder's table of live arrays takes; None where it is not known."""
+
     devices: tuple[TimelineDevice, ...] = ()
     """Its devices."""
 
@@ -122,9 +132,29 @@ class TimelineProcess:
         return f"process {self.process} (run {self.run}: host {self.host_name}, pid {self.pid}{job})"
 
     @property
+    def peak_name(self) -> str:
+        """``peak``, or ``highest`` where the backend reports none: of the samples."""
+        return "peak" if self.in_use_source == "allocator" else "highest"
+
+    @property
     def fullest(self) -> TimelineDevice | None:
         """The device with the highest peak; None without devices."""
         return max(self.devices, key=lambda device: device.peak_nbytes, default=None)
+
+    @property
+    def host_words(self) -> str:
+        """Its memory on the host: ``402.1 MiB, +240.8 MiB since its first sample``; empty if it is not known.
+
+        The tables of the recorder, which are part of it, are named.
+        """
+        now, first = self.process_nbytes, self.first_process_nbytes
+        if now is None or first is None:
+            return ""
+        sign = "+" if now > first else "-" if now < first else ""
+        own = (
+            f"; the recorder's table of arrays has {format_bytes(self.own_nbytes)}" if self.own_nbytes else ""
+        )
+        return f"{format_bytes(now)}, {sign}{format_bytes(abs(now - first))} since its first sample{own}"
 
     @property
     def state_words(self) -> str:

@@ -41,8 +41,8 @@ _MOST_JUMPS, _MOST_OF_JUMP = 10, 3
 _MOST_RISES = 1000
 """Number of samples that are looked at for jumps, those with the largest rises."""
 _MOST_MARKS, _MOST_TIMES = 100, 480
-_LEAST_TREND = 10.0
-"""Least number of seconds between the samples of a change per minute."""
+_LEAST_TREND, _STARTING = 10.0, 3
+"""Least number of seconds of a change per minute, and the part of the samples before it: the first third."""
 
 
 class DeviceHistory:
@@ -297,9 +297,12 @@ def _most(groups: Iterable[TimelineGroup]) -> tuple[TimelineGroup, ...]:
 
 
 def _per_minute(times: Times, nbytes: Numbers) -> float | None:
-    """Return the change from the first to the last of some samples; None if they tell no trend yet."""
-    seconds = float(times[-1] - times[0])
-    return float(nbytes[-1] - nbytes[0]) * 60 / seconds if seconds >= _LEAST_TREND else None
+    """Return the change after the first third of some samples; None if they tell no trend yet."""
+    first = len(times) // _STARTING
+    seconds = float(times[-1] - times[first])
+    if len(times) < LEAST_SAMPLES or seconds < _LEAST_TREND:
+        return None
+    return float(nbytes[-1] - nbytes[first]) * 60 / seconds
 
 
 def _group(site: Site, count: int, nbytes: int) -> TimelineGroup:
@@ -428,7 +431,9 @@ def _grown(
     begin = int(np.argmax(nbytes > nbytes[0])) - 1
     begin = begin + 1 if not nbytes[begin] else begin  # its first array does not count
     # The least bytes of a part that grows are those of its first sample.
-    grown, then, steps_then = nbytes[begin:stop], times[begin:stop], steps[begin:stop]
+    grown = nbytes[begin:stop]
+    later = slice(begin + len(grown) // _STARTING, stop)
+    then, steps_then = times[later], steps[later]
     is_freed = curve.freed_in is not None
     return TimelineGrowth(
         origin=site.origin,
@@ -436,8 +441,8 @@ def _grown(
         kind=kind,
         start_nbytes=int(grown[0]),
         end_nbytes=int(grown[-1]),
-        nbytes_per_minute=60 * (_slope(then, grown) or 0.0),
-        nbytes_per_step=None if NO_STEP in steps_then else _slope(steps_then, grown),
+        nbytes_per_minute=60 * (_slope(then, nbytes[later]) or 0.0),
+        nbytes_per_step=None if NO_STEP in steps_then else _slope(steps_then, nbytes[later]),
         stopped_at=None if trend.stopped_at is None or is_freed else float(times[stop - 1]),
         freed_at=float(times[curve.freed_in]) if curve.freed_in is not None else None,
     )

@@ -147,6 +147,9 @@ class History:
         """Time of the last line."""
         self.step: int | None = None
         self.sample_count = 0
+        self.process_nbytes: tuple[int | None, int | None] = None, None
+        """Bytes of the process in the first sample of its last recorder that has them, and in the last."""
+        self.own_nbytes: int | None = None
         self._marks: list[Moment] = []
         self._groups: dict[RecordGroup, int] = {}
         self._sets: dict[tuple[int, ...], int] = {(): 0}
@@ -173,6 +176,7 @@ class History:
             self._set_back = max(self.last - start.time, 0.0)  # of a machine whose clock is behind
             self.starts.append(replace(start, time=self.last) if self._set_back else start)
             self.end = self.stall = None
+            self.process_nbytes = None, None
             self._has_new_recorder = True
         self.last = max(self.last, start.time + self._set_back)
         self.devices |= devices
@@ -262,6 +266,9 @@ class History:
         if self.stall is not None and self.stall.step != sample.step:
             self.stall = None
         self.sample_count += 1
+        first, _ = self.process_nbytes
+        self.process_nbytes = sample.process_nbytes if first is None else first, sample.process_nbytes
+        self.own_nbytes = sample.own_nbytes
         self._now = segment.places, sample.in_use
         numbers = self.samples.add(
             time,

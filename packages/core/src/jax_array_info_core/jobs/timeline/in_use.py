@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import time
 import weakref
 from collections import Counter
@@ -49,6 +50,15 @@ class InUse(NamedTuple):
         in_use = [arrays if use is None else use for use, arrays in zip(found, array_nbytes, strict=True)]
         peaks = [peak for one in memory if (peak := one["peak_bytes_in_use"]) is not None]
         return InUse(tuple(in_use), tuple(peaks) if len(peaks) == len(memory) else ())
+
+
+def process_nbytes() -> int | None:
+    """Return the bytes of this process in the memory of the host; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 class LocalDevices:
@@ -169,6 +179,11 @@ class LiveGroups:
     def count(self) -> int:
         """Number of live arrays."""
         return self._census.counts.total()
+
+    @property
+    def own_nbytes(self) -> int:
+        """Bytes of the table of live arrays."""
+        return self._census.alive.nbytes
 
     def update(self, live_arrays: Callable[[], Iterable[Any]], pause: Callable[[], None]) -> int:
         """Count the arrays that are alive now.

@@ -30,7 +30,7 @@ from ...facts.reports.record import (
     RecordStart,
 )
 from ..devices import device_memory
-from .in_use import InUse, LiveGroup, LiveGroups
+from .in_use import InUse, LiveGroup, LiveGroups, process_nbytes
 from .segments import Segment, identity, thin_segments
 from .stalls import Moves, Watch
 
@@ -282,6 +282,8 @@ class Recording:
             peak=peak,
             counts=tuple(group.count for group in groups),
             other_nbytes=tuple(other_nbytes) if any(other_nbytes) else (),
+            process_nbytes=process_nbytes(),
+            own_nbytes=self._live.own_nbytes,
         )
         self._write(sample, groups)
 

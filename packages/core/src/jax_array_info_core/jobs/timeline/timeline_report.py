@@ -408,6 +408,9 @@ def _process(
         mark=marks.at(history.last),
         stall=None if end else history.stall,
         in_use_source=start.in_use_source,
+        process_nbytes=history.process_nbytes[1],
+        first_process_nbytes=history.process_nbytes[0],
+        own_nbytes=history.own_nbytes,
         devices=tuple(
             TimelineDevice(
                 id=device,
