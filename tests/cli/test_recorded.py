@@ -188,7 +188,7 @@ def test_the_memory_of_a_record_is_shown_with_its_answer_first(call, folder):
     result = call("memory", "memory", columns=120)
     assert result.returncode == 0, result.stderr
     first, second, *_ = result.stdout.splitlines()
-    assert first.startswith("peak 50.0 MiB of 16.0 GiB on cuda:0 at ")
+    assert first.startswith("highest of 100 samples: 50.0 MiB of 16.0 GiB on cuda:0 at ")
     assert second.startswith("growing: train.py:7 step float32[262144,1], ")
     report = from_json(call("memory", "memory", "--last", "10", "--format", "json").stdout)
     assert (report.device, report.peak.nbytes, len(report.times)) == (0, 50 * MIB, 11)

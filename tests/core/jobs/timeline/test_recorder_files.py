@@ -195,7 +195,7 @@ def test_full_segments_are_followed_by_others_and_thinned(no_arrays, tmp_path, m
         given.append(number)
         return {"bytes_in_use": number, "peak_bytes_in_use": None, "bytes_limit": None}
 
-    max_nbytes = 2**17
+    max_nbytes = 3 * 2**16
     record = recording.Recording(tmp_path, 1e-9, max_nbytes, lambda: None, memory_of=memory_of)
     for _ in range(1000):
         record.sample()
