@@ -53,7 +53,7 @@ class InUse(NamedTuple):
 
 
 def process_nbytes() -> int | None:
-    """Return the bytes of this process in the memory of the host; None where the system does not tell."""
+    """Return the bytes of this process in the memory of its host; None if they are not known."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
