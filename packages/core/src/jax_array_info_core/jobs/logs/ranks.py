@@ -129,13 +129,13 @@ def _alone(rank: str | None, failed: _Failed, ranks: Sequence[OneRank]) -> Root:
     failure = failed[rank][0]
     event = failure.event
     ended = [
-        f"; rank {other}: {one.event.summary}"
+        (other, one.event.summary)
         for other, events in failed.items()
         for one in events
         if one.event.kind == VERDICT and one.event.role == "root" and other != rank
     ]
-    named = "".join(ended[:1])
-    accused = (rank,) if rank is not None else ()
+    named = "".join(f"; rank {other}: {summary}" for other, summary in ended[:1])
+    accused = tuple(other for other, _ in ended[:1]) if rank is None else (rank,)
     if event.kind == "timed out":
         return Root(_timed_out(event, ranks))
     if event.kind == "never registered":
