@@ -162,6 +162,21 @@ def test_a_step_of_another_rank_in_the_same_log_survives_nothing():
     assert report.headline == "fatal, not interpreted: ValueError: bad batch (train.py:88)"
 
 
+def test_a_log_without_counters_that_goes_on_tells_nothing_of_its_end():
+    report = log_report(["loading", *TRACEBACK, "INFO:main:loading again"])
+    assert report.headline == "not known to be survived: ValueError: bad batch (train.py:88)"
+    assert log_report(["loading", *TRACEBACK]).headline.startswith("fatal, not interpreted")
+
+
+def test_the_last_line_of_a_rank_without_an_error_is_said(tmp_path):
+    lost = ["step 1", GLOO, HEARTBEAT.format(1)]
+    silent = ["step 1", "config has no field lr"]
+    words = "; its last line: config has no field lr; 2 other ranks ended in consequence"
+    assert log_report(in_folder(tmp_path, [lost, silent, lost])).headline.endswith(words)
+    logs = [f"[{rank}] {line}" for rank, log in enumerate([lost, silent, lost]) for line in log]
+    assert log_report(logs).headline.endswith(words)
+
+
 def test_an_exception_that_ends_a_thread_is_survived_by_no_step():
     lines = ["step 1", "Exception in thread loader:", *TRACEBACK, "step 2", "step 3"]
     report = log_report(lines)

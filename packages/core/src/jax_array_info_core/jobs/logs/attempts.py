@@ -171,6 +171,8 @@ def ranks_of(
     # Lines without a prefix are the launcher's.
     launcher: dict[str | None, Progress] = {None: scanner.ranks.get(None, Progress())}
     ranks = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
+    if not has_ranks:
+        ranks[rank].tail = scanner.tail
     found: dict[str | None, list[Found]] = {name: [] for name in ranks}
     links: dict[str | None, str] = {}
     for whole, candidate in ((line, part) for line in candidates for part in unfolded(line)):

@@ -147,9 +147,18 @@ def _alone(rank: str | None, failed: _Failed, ranks: Sequence[OneRank]) -> Root:
     if event.kind == VERDICT and rank is not None:
         return Root(f"rank {rank} failed first: {event.summary}", accused)
     if event.kind == NOT_INTERPRETED:
-        return Root(f"fatal, not interpreted: {event.summary}{named}", accused)
+        is_open = any(_goes_on(member, failure) for member in ranks if member.rank == rank)
+        told = "not known to be survived" if is_open else "fatal, not interpreted"
+        return Root(f"{told}: {event.summary}{named}", accused)
     words = event.summary if event.words or event.role == "stall" else f"failed: {event.summary}"
     return Root(f"{words}{named}", accused)
+
+
+def _goes_on(member: OneRank, failure: Found) -> bool:
+    """Return whether a log without counters goes on after an exception."""
+    tail = read_line(member.progress.tail).text
+    is_last = any(tail in later.record for later in member.found)
+    return not (failure.is_hard or member.progress.steps or is_last)
 
 
 def _timed_out(event: LogEvent, ranks: Sequence[OneRank]) -> str:

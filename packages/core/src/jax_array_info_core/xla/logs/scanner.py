@@ -93,6 +93,8 @@ class Scanner:
         """The first and the last ones of alike candidates."""
         self._kept_count = 0
         self._room = _ROOM
+        self.tail = b""
+        """The last line with text."""
         self._failed = 0
         """Number of the last line that may be a failure."""
         self._inside: dict[str | None, Candidate | None] = {}
@@ -201,6 +203,7 @@ class Scanner:
                 others.setdefault((tuple(self._counted.intersection(key[0])), None), []).extend(alike)
         for key, alike in others.items():
             self._keep(key, sorted(alike))
+        self.tail = next((line for line in reversed(lines) if line.strip()), self.tail)
         self.line_count += len(lines)
         kept = max(0, end - _BEFORE)
         del self._lines[:kept]
