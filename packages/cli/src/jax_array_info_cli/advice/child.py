@@ -85,14 +85,6 @@ class Program(NamedTuple):
     """Digests of the files that were read, by path."""
 
 
-class Reported(NamedTuple):
-    """A report, and what it was read from."""
-
-    report: ProgramReport
-    digests: Mapping[str, bytes]
-    """Digests of the files that were read, by path."""
-
-
 def main() -> None:
     """Do the task that the parent process sends, and end when it has the answers."""
     parent = Parent()
@@ -102,12 +94,12 @@ def main() -> None:
     values = Values()
     source = source_of(task, values)
     sys.meta_path.insert(0, source)
-    answer: Reported | Failed | None = None
+    answer: tuple[ProgramReport, Mapping[str, bytes]] | Failed | None = None
     try:
         if task.searches:
             _search(task, source, values, parent, messages)
         else:
-            answer = Reported(reported(task, source, parent.begin), source.digests)
+            answer = reported(task, source, parent.begin), source.digests
     except Refusal as error:
         answer = Failed("refused", error.format_message(), error.__cause__ is not None)
     except NotCompiledError as error:

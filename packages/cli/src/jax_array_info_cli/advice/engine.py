@@ -119,8 +119,7 @@ class SourceEngine:
         task = Task(self._here, self._digests, searches=True, has_calls=self._has_calls)
         with _Steps(f"importing {self._name.source}", self._say) as steps:
             program = self._child.ask(task, deadline, steps.begin)
-        is_first = self._program is None and self._has_calls
-        if is_first and isinstance(program, Failed) and program.is_raised:
+        if self._program is None and self._has_calls and getattr(program, "is_raised", False):
             self.close()
             self._has_calls = False  # what jai-cli program loads is loaded
             return self._start(deadline)

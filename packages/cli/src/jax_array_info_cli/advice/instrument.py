@@ -20,6 +20,7 @@ CALL = "__jai_value__"
 """Name of the function that is called with each value. It ends so that no class mangles it."""
 _WRAPPED = (ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript)
 _TRANSPOSED = ("T", "mT")
+_PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
 
 
 class Expression(NamedTuple):
@@ -128,21 +129,17 @@ class _Wrapping(ast.NodeTransformer):
 
     def __init__(self, path: str, code: bytes, expressions: list[Expression]) -> None:
         self._path = path
-        self._lines = decode_source(code).split("\n")
+        self._lines = _lines(code)
         self._expressions = expressions
         self._functions: list[str] = []
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        return self._function(node, node.name)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
-        return self._function(node, node.name)
-
-    def _function(self, node: Any, name: str) -> Any:
-        self._functions.append(name)
-        node.body = [self.visit(statement) for statement in node.body]
+    def visit_FunctionDef(self, node: Any) -> Any:
+        self._functions.append(node.name)
+        self.visit_match_case(node)
         self._functions.pop()
         return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         self._functions.append("<lambda>")
@@ -159,6 +156,7 @@ class _Wrapping(ast.NodeTransformer):
         return node  # a text is no array, and before Python 3.12, its parts have no places
 
     def visit_match_case(self, node: Any) -> Any:
+        """Visit the statements in a node alone."""
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
@@ -170,11 +168,8 @@ class _Wrapping(ast.NodeTransformer):
         )
         if not (is_value and self._functions and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)):
             return visited
-        assert isinstance(node, ast.expr)
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-        text, column = self._text(site := Site(self._path, *place))
+        site = Site(self._path, *(getattr(node, name) for name in _PLACE))
+        text, column = self._text(site)
         self._expressions.append(Expression(site, text, column, self._functions[-1]))
         number = ast.Constant(len(self._expressions) - 1)
         call = ast.Call(ast.Name(CALL, ast.Load()), [number, visited], [])
@@ -185,16 +180,19 @@ class _Wrapping(ast.NodeTransformer):
     def _text(self, site: Site) -> tuple[str, int]:
         """Return the source text of an expression, and its column in characters."""
         lines = self._lines[site.line - 1 : site.end_line]
-        encoded = [line.encode() for line in lines]
-        encoded[-1] = encoded[-1][: site.end_column]
-        before = encoded[0][: site.column]
-        encoded[0] = encoded[0][site.column :]
-        return b"\n".join(encoded).decode("utf-8", "replace"), len(before.decode("utf-8", "replace"))
+        lines[-1] = lines[-1][: site.end_column]
+        before, lines[0] = lines[0][: site.column], lines[0][site.column :]
+        return b"\n".join(lines).decode("utf-8", "replace"), len(before.decode("utf-8", "replace"))
+
+
+def _lines(code: bytes) -> list[bytes]:
+    """Return the lines of a file in UTF-8, as Python counts their columns."""
+    return [line.encode() for line in decode_source(code).split("\n")]
 
 
 def edited(code: bytes, site: Site, new: str) -> str:
     """Return the text of a file with another expression in the place of one."""
-    lines = [line.encode() for line in decode_source(code).split("\n")]
+    lines = _lines(code)
     before, after = lines[site.line - 1][: site.column], lines[site.end_line - 1][site.end_column :]
     space = " " * before[-1:].isalnum()  # return(x) @ w
     lines[site.line - 1 : site.end_line] = [before + f"{space}{new}".encode() + after]

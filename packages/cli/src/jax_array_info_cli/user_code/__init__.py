@@ -115,11 +115,12 @@ Run = Callable[[bytes, str, dict[str, Any]], None]
 """Runs the code of a file, with its path, as a module with a namespace."""
 
 
-def _run(code: bytes, path: str, namespace: dict[str, Any]) -> None:
+def plainly(code: bytes, path: str, namespace: dict[str, Any]) -> None:
+    """Run the code of a file as it is."""
     exec(compile(code, path, "exec", dont_inherit=True), namespace)
 
 
-def loaded(names: Iterable[FunctionName], run: Run = _run) -> list[Callable[..., Any]]:
+def loaded(names: Iterable[FunctionName], run: Run = plainly) -> list[Callable[..., Any]]:
     """Return functions of the user, or stages of them. If one cannot be loaded, end the command.
 
     Each file is run once, as a module that is not ``__main__``.
@@ -193,7 +194,7 @@ def _module_of_name(name: str) -> ModuleType:
         raise
 
 
-def module_of_file(source: str, run: Run = _run, told: str | None = None) -> ModuleType:
+def module_of_file(source: str, run: Run = plainly, told: str | None = None) -> ModuleType:
     """Run a file as a module, with its folder first on the module search path as for a script.
 
     Args:

@@ -20,7 +20,7 @@ import click
 from ..output import Refusal, refused
 from ..simulated_devices import use_simulated_devices
 from ..standard_streams import copy_out_of_reach
-from . import FunctionName, Run, contained, described, loaded, refused_failures, user_settings
+from . import FunctionName, Run, contained, described, loaded, plainly, refused_failures, user_settings
 
 if TYPE_CHECKING:
     from jax_array_info_core.geometry.layouts.notation import ArrayNotation
@@ -55,7 +55,7 @@ class NotCompiledError(Exception):
 
 
 def report_on(
-    request: Request, report_of: Callable[..., ProgramReport] | None = None, run: Run | None = None
+    request: Request, report_of: Callable[..., ProgramReport] | None = None, run: Run = plainly
 ) -> ProgramReport:
     """Start JAX on simulated devices, load the function and its arguments, compile it, and return the report.
 
@@ -64,7 +64,7 @@ def report_on(
     Args:
         request: The function, its arguments and the options of the report.
         report_of: The function that returns the report; None for ``program_report``.
-        run: The function that runs the code of a file; None for one that changes nothing.
+        run: The function that runs the code of a file.
 
     Raises:
         NotCompiledError: If JAX does not compile the function for these arguments.
@@ -114,10 +114,10 @@ def propagation_on(request: Request) -> PropagationReport:
         return _report(request, _loaded(request), mesh_of_jax(request.mesh), propagation_report)
 
 
-def _loaded(request: Request, run: Run | None = None) -> list[Callable[..., Any]]:
+def _loaded(request: Request, run: Run = plainly) -> list[Callable[..., Any]]:
     """Return the function, and the one that returns its arguments, if there is one."""
     names = [request.function, *filter(None, [request.args_from])]
-    return loaded(names) if run is None else loaded(names, run)
+    return loaded(names, run)
 
 
 def _report(

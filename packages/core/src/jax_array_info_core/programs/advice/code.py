@@ -58,11 +58,10 @@ def constraint_code(
     function = _written(names, _RESHARD if is_explicit else _CONSTRAINT)
     sharding, on = _written(names, _SHARDING), _mesh(names, operand, mesh)
     code = f"{sharding}({on}, {spec_code(spec, _written(names, _SPEC))})"
-    has_jax = "jax" in names
     needs_jax = any(part.startswith("jax.") for part in (function, sharding, on, _written(names, _SPEC)))
-    if needs_jax and has_jax and names["jax"] is not at_path("jax"):
+    if needs_jax and names.get("jax", at_path("jax")) is not at_path("jax"):
         raise LookupError("jax is another name there")
-    return f"{function}({expression}, {code})", "" if has_jax or not needs_jax else "import jax"
+    return f"{function}({expression}, {code})", "import jax" if needs_jax and "jax" not in names else ""
 
 
 def _written(names: Mapping[str, Any], path: str) -> str:
