@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.programs import program_report as in_file
+from jax_array_info_core.programs import report_parts
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from tests.arrays import mesh_of
 from tests.programs import abstract
@@ -49,7 +50,7 @@ def test_an_interrupt_of_a_report_enables_the_collector_again(monkeypatch):
         assert not gc.isenabled()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(in_file, "donatable", interrupted)
+    monkeypatch.setattr(report_parts, "program_devices", interrupted)
     gc.enable()
     with pytest.raises(KeyboardInterrupt):
         program_report(lambda x: x + 1, jnp.ones(4))

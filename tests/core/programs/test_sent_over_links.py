@@ -21,7 +21,7 @@ from jax_array_info_core import (
 )
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.geometry.layouts.links import LINKS, as_bandwidths
-from jax_array_info_core.programs import program_report as reports_of_programs
+from jax_array_info_core.programs import report_parts
 from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
 from tests.programs import abstract, cube
@@ -213,7 +213,7 @@ def test_groups_that_cross_processes_have_a_link_of_their_own(monkeypatch):
     """The devices of two processes, as the eight of this one in the order of the mesh."""
     hosts = [0] * 4 + [1] * 4
     devices = [SimpleNamespace(id=at, process_index=host, platform="cpu") for at, host in enumerate(hosts)]
-    monkeypatch.setattr(reports_of_programs, "program_devices", lambda stages, leaves: devices)
+    monkeypatch.setattr(report_parts, "program_devices", lambda stages, leaves: devices)
 
     def summed(x):
         return jax.lax.with_sharding_constraint(x.sum(0), jax.sharding.NamedSharding(cube(), P()))
