@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterable
 from typing import Any, TypedDict, Unpack
 
@@ -348,7 +349,8 @@ def _around(planned: PlannedTree) -> TreeMesh | None:
     visible = _visible_devices(planned)
     if visible is None:
         return None
-    if (mesh := context_mesh()) is not None:
+    # A file is checked without JAX.
+    if "jax" in sys.modules and (mesh := context_mesh()) is not None:
         axes = mesh_placement(mesh)[0]
         return TreeMesh(axes=axes, device_count=math.prod(axes.sizes))
     is_large = planned.report.fullest_device_nbytes >= _LARGE
