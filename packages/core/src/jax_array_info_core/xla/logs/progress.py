@@ -194,15 +194,18 @@ class Progress:
             few, rows = rows[:_MOST_STEPS], rows[_MOST_STEPS:]
             for facts, place in few:
                 self.see(facts, lines[place], first + place, failed)
-        steps = [(facts, place) for facts, place in rows if facts.is_progress]
+        steps = [(facts.counters, lines[place], place) for facts, place in rows if facts.is_progress]
         count = self.steps + len(steps)
         # The first one tells whether counters fell after a failure, the highest and the last one the rest.
-        highest = [max(steps, key=lambda row: _first_count(row[0], lines[row[1]]))] if steps else []
-        read = {place for _, place in (*steps[:1], *highest, *steps[-1:])}
+        counts = [int(line[of[0][1] : of[0][2]]) if of else -1 for of, line, _ in steps]
+        highest = counts.index(max(counts)) if counts else 0
+        read = {place for _, _, place in (*steps[:1], *steps[highest : highest + 1], *steps[-1:])}
+        clock = self._clock
         for facts, place in rows:
-            is_new = facts.time >= 0 and lines[place][facts.time : facts.time + 8] != self._clock
+            is_new = facts.time >= 0 and not (clock and lines[place].startswith(clock, facts.time))
             if is_new or facts.is_done or place in read:
                 self.see(facts, lines[place], first + place, failed)
+                clock = self._clock
         self.steps = count
 
     def _see_end(self, line: bytes, number: int) -> None:
@@ -216,19 +219,22 @@ class Progress:
     def _see_counters(self, facts: Shape, line: bytes, number: int, failed: int) -> None:
         """Take note of the counters of a line: a new epoch begins its steps again."""
         counts = {name: int(line[start:end]) for name, start, end in facts.counters}
-        if counts.get("epoch", -1) > self._tops.get("epoch", -1):
-            self._tops.clear()
-            self._latest.clear()
-        if any(count < self._latest.get(name, 0) for name, count in counts.items()):
-            if failed > self.last:
-                self.restarts.append(Restart(self.last, number, is_usual=self._falls > 0))
-                self._tops.clear()
-            else:
-                self._falls += 1
-        if any(count > self._tops.get(name, -1) for name, count in counts.items()):
-            self.risen = number
-        self._latest |= counts
-        self._tops |= {name: max(count, self._tops.get(name, -1)) for name, count in counts.items()}
+        tops, latest, is_fall = self._tops, self._latest, False
+        if "epoch" in counts and counts["epoch"] > tops.get("epoch", -1):
+            tops.clear()
+            latest.clear()
+        for name, count in counts.items():  # of most lines
+            is_fall = is_fall or count < latest.get(name, 0)
+            latest[name] = count
+        if is_fall and failed > self.last:
+            self.restarts.append(Restart(self.last, number, is_usual=self._falls > 0))
+            tops.clear()
+        elif is_fall:
+            self._falls += 1
+        for name, count in counts.items():
+            if count > tops.get(name, -1):
+                tops[name] = count
+                self.risen = number
 
     def _see_time(self, seconds: int, number: int) -> None:
         """Take note of a time that is not that of the line before."""
@@ -247,11 +253,6 @@ def progress_in(text: str) -> re.Match[str] | None:
     """Return the progress in a line; None for an error that names a step."""
     is_other = _ALARM.search(text, 0, HEAD) or _AFTER_DEATH.search(text, 0, HEAD)
     return None if is_other else _PROGRESS.search(text, 0, HEAD)
-
-
-def _first_count(facts: Shape, line: bytes) -> int:
-    """Return the first counter of a line; -1 without one."""
-    return int(line[slice(*facts.counters[0][1:])]) if facts.counters else -1
 
 
 def is_progress(text: str) -> bool:

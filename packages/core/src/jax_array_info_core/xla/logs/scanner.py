@@ -286,7 +286,7 @@ class Scanner:
         words = self._words_in(list(new))
         for shape, line in new.items():
             self._shapes[shape] = _shape(line, shape, tuple(words.get(shape, ())))
-            if b".cc:0" in shape:
+            if b".cc:0" in shape and self._counted.isdisjoint(self._shapes[shape].words):
                 start, level, _ = text_start(shape.decode("latin-1"))
                 if level == "W" and (source := _SOURCE.search(shape, 0, start)):
                     self._sources[shape] = slice(*source.span(1))
