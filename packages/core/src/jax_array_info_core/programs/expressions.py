@@ -21,8 +21,7 @@ def sent_nbytes(question: dict[str, Any]) -> int | None:
 
     Args:
         question: ``code``; ``mesh``, of each axis its name, size and type; ``arrays``, by name the dtype,
-            shape, axes and unreduced axes of an array, or a list of these; ``paths``, by name that of a part
-            of JAX; ``constants``, by name the code of a literal; and ``x64``, whether JAX has 64-bit types.
+            shape, axes and unreduced axes of an array; ``paths``, by name that of a part of JAX; ``constants``, by name the code of a literal; and ``x64``, whether JAX has 64-bit types.
 
     Raises:
         Exception: If JAX refuses the expression.
@@ -36,8 +35,6 @@ def sent_nbytes(question: dict[str, Any]) -> int | None:
     mesh = jax.sharding.Mesh(np.array(devices).reshape(sizes), names, axis_types=axis_types)
 
     def struct(of_array: list[Any]) -> Any:
-        if isinstance(of_array[0], list):
-            return [*map(struct, of_array)]
         dtype, shape, axes, unreduced = of_array
         leaf = jax.ShapeDtypeStruct(tuple(shape), jax.numpy.dtype(dtype))
         return sharded_struct(leaf, mesh, Spec(as_spec(axes).axes, unreduced=tuple(unreduced)), None)

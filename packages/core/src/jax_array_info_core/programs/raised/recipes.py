@@ -20,7 +20,7 @@ from .types import ArrayType, Axes, fitted
 _MOST_OTHERS = 6
 """Maximum number of shardings that no operand has."""
 
-_MOST_PLACEMENTS = 1024
+_MOST_PLACEMENTS = 128
 """Maximum number of shardings of a result that are considered."""
 
 
@@ -251,14 +251,14 @@ def contracted(site: Site) -> Iterator[Edit]:
     own = tuple(axes[letter] for letter in result)
     used = {name for names in axes.values() for name in names}
     whole = replace(types[0][1], shape=tuple(lengths[letter] for letter in result), axes=own, mesh=site.mesh)
-    found = [(_contraction_nbytes(types, result, spec, whole), spec) for spec in placements(whole)]
-    keeping = [(nbytes, spec) for nbytes, spec in found if whole.used <= _names(spec)]
-
-    def order(pair: tuple[int, Axes]) -> tuple[int, int]:
-        return pair[0], sum(names != had for names, had in zip(pair[1], own, strict=True))
-
-    for nbytes, spec in sorted(keeping or found, key=order):
-        yield replace(site.given(spec, nbytes), is_reserve=not _names(spec) <= used)
+    found = [
+        (nbytes, sum(names != had for names, had in zip(spec, own, strict=True)), least, spec)
+        for spec in placements(whole)
+        for nbytes, least in [_contraction_nbytes(types, result, spec, whole)]
+    ]
+    keeping = [row for row in found if whole.used <= _names(row[-1])]
+    for _, _, least, spec in sorted(keeping or found, key=lambda row: row[:2]):
+        yield replace(site.given(spec, least), is_reserve=not _names(spec) <= used)
 
 
 def _names(axes: Axes) -> set[str]:
@@ -267,8 +267,8 @@ def _names(axes: Axes) -> set[str]:
 
 def _contraction_nbytes(
     types: Sequence[tuple[str, ArrayType]], result: str, spec: Axes, whole: ArrayType
-) -> int:
-    """Return about what a contraction sends: what its operands lack, and the sums of their products."""
+) -> tuple[int, int]:
+    """Return about what a contraction sends for its operands and sums, and the least for the sums."""
     summed = {letter for term, _ in types for letter in term} - {*result}
     had = {
         letter: [type_.axes[term.index(letter)] for term, type_ in types if letter in term]
@@ -287,8 +287,11 @@ def _contraction_nbytes(
         type_.resharded_nbytes(tuple(wanted[letter] for letter in term)) for term, type_ in types
     )
     nbytes = whole.nbytes_of(tuple(wanted[letter] for letter in result)) or 0
-    return (gathered or 0) + sent_nbytes(
-        "all-reduce", nbytes, nbytes, math.prod(whole.sizes[name] for name in over)
+    group = math.prod(whole.sizes[name] for name in over)
+    least = min(nbytes, whole.nbytes_of(distinct(whole.axes, over)) or 0)
+    return (
+        (gathered or 0) + sent_nbytes("all-reduce", nbytes, nbytes, group),
+        sent_nbytes("reduce-scatter", least, 0, group),
     )
 
 

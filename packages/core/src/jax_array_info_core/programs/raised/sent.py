@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
+import marshal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ...geometry.layouts.dtypes import named_in_full
-from ..propagation.helper import EndedError, NoAnswerError, ask_sent
+from ..propagation.helper import ask_sent
 from .explanation import Edit
 from .operands import is_batched
 from .site import Site
 from .source import MISSING, at_path
-from .types import ArrayType, type_of
+from .types import type_of
+
+_PACKAGES = ("jax.", "numpy.")
 
 _MOST_COMPILED = 16
 """Maximum number of edits that are compiled."""
@@ -24,8 +28,7 @@ _MOST_COMPILED = 16
 class _Question(ast.NodeTransformer):
     """An expression whose operands, and whatever can be read without running code, are names.
 
-    Raises:
-        ValueError: If something else is in it, such as a function of the user.
+    Visiting it raises ValueError if something else is in it, such as a function of the user.
     """
 
     def __init__(self, site: Site) -> None:
@@ -40,18 +43,16 @@ class _Question(ast.NodeTransformer):
             return self.generic_visit(node)
         array = self._known.get(ast.unparse(node))
         value = self._place.value(node)
-        if array is not None and (array.type or array.parts):
-            return self._named(self.arrays, _of_arrays(array.parts or array.type))
+        if known := (array and array.type) or type_of(value):
+            dtype = named_in_full(known.dtype) or known.dtype
+            return self._named(self.arrays, [dtype, known.shape, known.axes, known.unreduced])
         if value is MISSING:
             if isinstance(node, ast.Name) and node.id.startswith("_"):
                 raise ValueError(node.id)
             return self.generic_visit(node)
-        given = value if type(value) in (list, tuple) else [value]
-        if given and all(map(type_of, given)):
-            return self._named(self.arrays, _of_arrays(type_of(value) or [*map(type_of, value)]))
         if (path := _path_of(value)) is not None:
             return self._named(self.paths, path)
-        ast.literal_eval(repr(value) if type(value) in _LITERALS else "")
+        marshal.dumps(value)  # its parts are of Python's own types, whose text runs no code of the user
         return self._named(self.constants, repr(value))
 
     def _named(self, names: dict[str, Any], value: Any) -> ast.expr:
@@ -60,28 +61,14 @@ class _Question(ast.NodeTransformer):
         return ast.Name(f"_{count}", ast.Load())
 
 
-_LITERALS = (bool, int, float, str, type(None), list, tuple, dict)
-"""Types of values whose text is a literal, and runs no code of the user."""
-
-
-def _of_arrays(types: Any) -> list[Any]:
-    """Return a type, or those of a list, as plain values."""
-    if not isinstance(types, ArrayType):
-        return [*map(_of_arrays, types)]
-    dtype = named_in_full(types.dtype) or types.dtype
-    return [dtype, types.shape, [list(names) for names in types.axes], types.unreduced]
-
-
 def _path_of(value: Any) -> str | None:
     """Return the dotted path of a part of JAX; None if it is none."""
-    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
-    paths = [
-        getattr(value, "__name__", ""),
-        f"{module}.{name}",
-        f"jax.numpy.{getattr(value, '__name__', '')}",
-    ]
-    known = (str(path) for path in paths if str(path).partition(".")[0] in ("jax", "numpy"))
-    return next((path for path in known if path != "numpy" and at_path(path) is value), None)
+    if type(value).__module__.partition(".")[0] not in ("builtins", "jax", "jaxlib"):
+        return None  # to read its name could run code of the user
+    name = str(getattr(value, "__name__", ""))
+    module = getattr(value, "__module__", "")
+    paths = (name, f"{module}.{getattr(value, '__qualname__', '')}", f"jax.numpy.{name}")
+    return next((path for path in paths if path.startswith(_PACKAGES) and at_path(path) is value), None)
 
 
 def compiled_nbytes(site: Site, code: str) -> int | None:
@@ -117,16 +104,11 @@ def measured(site: Site, edits: Iterable[Edit]) -> Iterator[Edit]:
 
     Those in reserve are left out unless they compile.
     """
-    is_there = True
     for number, edit in enumerate(edits):
         nbytes = None
-        if is_there and number < _MOST_COMPILED:
-            try:
-                nbytes = compiled_nbytes(site, edit.code)
-            except EndedError:
-                is_there = False
-            except (NoAnswerError, ValueError, SyntaxError, TypeError, AttributeError):
-                pass  # it cannot be read, or not be compiled
+        # It cannot be read or compiled, or there is no helper. The edit is right without its bytes.
+        with contextlib.suppress(Exception):
+            nbytes = compiled_nbytes(site, edit.code) if number < _MOST_COMPILED else None
         if nbytes is not None:
             yield replace(edit, sent_nbytes=nbytes)
         elif not edit.is_reserve:
