@@ -21,7 +21,8 @@ def sent_nbytes(question: dict[str, Any]) -> int | None:
 
     Args:
         question: ``code``; ``mesh``, of each axis its name, size and type; ``arrays``, by name the dtype,
-            shape, axes and unreduced axes of an array; ``paths``, by name that of a part of JAX; ``constants``, by name the code of a literal; and ``x64``, whether JAX has 64-bit types.
+            shape, axes and unreduced axes of an array; ``paths``, by name that of a part of JAX;
+            ``constants``, by name the code of a literal; and ``x64``, whether JAX has 64-bit types.
 
     Raises:
         Exception: If JAX refuses the expression.

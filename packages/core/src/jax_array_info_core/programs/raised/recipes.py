@@ -311,4 +311,4 @@ def agreed(site: Site) -> Iterator[Edit]:
         if all(operand.can_have(axes) for operand, axes in changed.items()):
             yield site.resharded(changed)
     with contextlib.suppress(LookupError, ValueError):  # not every function takes the sharding of its result
-        yield from contracted(site)
+        yield from (replace(edit, is_reserve=True) for edit in contracted(site))

@@ -272,13 +272,19 @@ def _place(
     if source is None or (node := source.at(position, line)) is None:
         return None
     received = dict(frame_locals(inside) or ()) if inside else {}
-    taken = inside.f_code.co_varnames[: inside.f_code.co_argcount] if inside else ()
+    called = inside.f_code if inside else None
+    taken = called.co_varnames[: called.co_argcount] if called else ()
+    passed = [received.get(name, MISSING) for name in taken]
+    if called and called.co_flags & inspect.CO_VARARGS:
+        # Such as the operands of einsum, which puts their letters before them and takes these away again.
+        further = received.get(called.co_varnames[called.co_argcount + called.co_kwonlyargcount], ())
+        passed += [value for value in further if not isinstance(value, str)]
     return Place(
         file=code.co_filename,
         function=code.co_name,
         source=source,
         node=node,
         names={**frame.f_globals, **dict(frame_locals(frame) or ())},
-        passed=tuple(received.get(name, MISSING) for name in taken),
+        passed=tuple(passed),
         caller=caller,
     )
