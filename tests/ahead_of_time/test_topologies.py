@@ -208,7 +208,9 @@ def test_a_topology_mesh_has_the_order_of_make_mesh(topology):
 @needs_tpu_compiler
 def test_axes_that_share_a_side_of_the_torus_are_allowed_on_request():
     axes = {"data": 2, "model": 32}
-    with pytest.raises(TopologyError, match="set allow_split_physical_axes=True, or change the sizes"):
+    with pytest.raises(
+        TopologyError, match="a mesh of data=1,model=64 or data=4,model=16 or data=16,model=4 fits"
+    ):
         topology_mesh("v5p:4x4x4", axes)
     assert topology_mesh("v5p:4x4x4", axes, allow_split_physical_axes=True).size == 64
 

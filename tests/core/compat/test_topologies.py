@@ -239,17 +239,22 @@ def test_a_topology_mesh_needs_a_topology_and_sizes_that_fit(nothing_installed, 
 
 
 @pytest.mark.needs_devices(8)
-def test_axes_that_do_not_fit_the_torus_have_a_fix(cpus_as_topology, monkeypatch):
-    def refused(*args, **options):
-        raise NotImplementedError("Failed to find assignment for logical axis index 0 of size 2.")
+@pytest.mark.parametrize(
+    ("able", "fix"),
+    [
+        ((), "change the sizes"),
+        ([(8, 1), (2, 4), (1, 8)], "a mesh of data=2,model=4 or data=8,model=1 or data=1,model=8 fits"),
+    ],
+)
+def test_axes_that_do_not_fit_the_torus_have_sizes_that_do(cpus_as_topology, monkeypatch, able, fix):
+    def ordered(devices, sizes, *args, **options):
+        if (*sizes.values(),) not in able:
+            raise NotImplementedError("Failed to find assignment of size 2. Set allow_split_physical_axes.")
 
-    monkeypatch.setattr(topologies, "mesh_order", refused)
+    monkeypatch.setattr(topologies, "mesh_order", ordered)
     with pytest.raises(TopologyError) as caught:
-        topology_mesh("v5p:2x2x2", {"data": 8})
-    assert str(caught.value) == (
-        "topology v5p:2x2x2: Failed to find assignment for logical axis index 0 of size 2: "
-        "set allow_split_physical_axes=True, or change the sizes"
-    )
+        topology_mesh("v5p:2x2x2", {"data": 4, "model": 2})
+    assert str(caught.value) == f"topology v5p:2x2x2: Failed to find assignment of size 2: {fix}"
 
 
 @pytest.mark.needs_devices(8)

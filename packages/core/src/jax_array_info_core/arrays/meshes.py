@@ -165,10 +165,13 @@ def _owners(ids: NDArray[Any], owners: NDArray[Any] | None) -> Processes:
     if owners is None or (owners == owners[0]).all():
         return ()
     flat = ids.ravel()
-    order = np.lexsort((flat, owners))
-    numbers, starts = np.unique(owners[order], return_index=True)
-    parts = np.split(flat[order], starts[1:])
-    return tuple((int(number), tuple(part.tolist())) for number, part in zip(numbers, parts, strict=True))
+    if (np.diff(owners) < 0).any() or (np.diff(flat) < 0).any():
+        order = np.lexsort((flat, owners))
+        flat, owners = flat[order], owners[order]
+    starts = np.flatnonzero(np.diff(owners, prepend=owners[0] - 1))
+    devices, ends = tuple(flat.tolist()), [*starts[1:].tolist(), flat.size]
+    numbers = zip(owners[starts].tolist(), starts.tolist(), ends, strict=True)
+    return tuple((number, devices[start:end]) for number, start, end in numbers)
 
 
 def _crossing(axes: MeshAxes, devices: Sequence[Any], links: Sequence[AxisLinks]) -> Finding | None:

@@ -246,13 +246,46 @@ def ordered_devices(
     try:
         ordered = mesh_order(devices, sizes, slices, splits_axes=splits_axes)
     except (NotImplementedError, ValueError) as error:
-        reason = printable(str(error)).rstrip(".")
-        fix = "" if splits_axes else " set allow_split_physical_axes=True, or"
-        raise TopologyError(f"topology {topology.name}: {reason}:{fix} change the sizes") from error
+        reason = printable(str(error)).partition(". ")[0].rstrip(".")
+        fitting = " or ".join(map(format_mesh, _fitting(topology, devices, sizes, slices)))
+        fix = f"a mesh of {printable(fitting)} fits" if fitting else "change the sizes"
+        raise TopologyError(f"topology {topology.name}: {reason}: {fix}") from error
     if slices is None:
         return ordered, "mesh_utils.create_device_mesh" if splits_axes else "jax.make_mesh"
     spanning = {name: count for name, count in slices.items() if count > 1}
     return ordered, f"mesh_utils.create_hybrid_device_mesh with slices along {format_mesh(spanning)}"
+
+
+_MOST_FITTING = 3
+_MOST_TRIED = 8
+
+
+def _fitting(
+    topology: Topology, devices: Sequence[Any], sizes: Mapping[str, int], slices: Mapping[str, int] | None
+) -> list[dict[str, int]]:
+    """Return meshes with the same axes that fit a topology, those of the nearest sizes first."""
+    across = [1 if slices is None else slices[name] for name in sizes]
+    inside = topology.device_count // topology.slice_count
+    sides = [side for side in (*topology.sides, inside // math.prod(topology.sides)) if side > 1]
+    shapes = {
+        tuple(
+            count * math.prod(side for side, taken in zip(sides, owners, strict=True) if taken == axis)
+            for axis, count in enumerate(across)
+        )
+        for owners in itertools.product(range(len(across)), repeat=len(sides))
+    }
+    fitting: list[dict[str, int]] = []
+    for shape in sorted(shapes, key=lambda shape: (_distance(shape, [*sizes.values()]), shape))[:_MOST_TRIED]:
+        mesh = dict(zip(sizes, shape, strict=True))
+        with contextlib.suppress(NotImplementedError, ValueError):
+            mesh_order(devices, mesh, slices)
+            fitting.append(mesh)
+    return fitting[:_MOST_FITTING]
+
+
+def _distance(shape: Sequence[int], wanted: Sequence[int]) -> float:
+    """Return how far the sizes of two meshes are apart, in factors of two."""
+    return sum(abs(math.log2(size / other)) for size, other in zip(shape, wanted, strict=True))
 
 
 def mesh_order(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -73,11 +74,13 @@ class Frames:
 
 def _owners(ids: NDArray[Any], owners: Processes) -> NDArray[np.int64]:
     """Return a number for the set of owners of each cell's devices."""
-    known = np.array([device for _, devices in owners for device in devices])
+    known = np.fromiter(chain.from_iterable(devices for _, devices in owners), np.int64)
     numbers = np.repeat(np.arange(len(owners)), [len(devices) for _, devices in owners])
-    order = np.argsort(known)
+    order = np.argsort(known, kind="stable")  # fast where they ascend, as most do
     at = np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)
     owners_at = np.sort(numbers[order[at]], axis=-1)
+    if ids.shape[-1] == 1:
+        return owners_at[..., 0]
     # A set: repetitions are moved to the end.
     owners_at[..., 1:][np.diff(owners_at) == 0] = len(owners)
     sets = np.sort(owners_at, axis=-1).reshape(-1, ids.shape[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +79,7 @@ class MeshReport(Displayed):
         if self.axes.sizes != self.layout.shape:
             raise ValueError(f"a mesh of sizes {self.axes.sizes} with a layout of shape {self.layout.shape}")
         for noun, owners in (("host", self.hosts), ("slice", self.slices)):
-            owned = [device for _, devices in owners for device in devices]
+            owned = np.fromiter(chain.from_iterable(devices for _, devices in owners), np.int64)
             if owners and not np.isin(self.layout.device_ids, owned).all():
                 raise ValueError(f"a mesh with devices in no {noun}")
 

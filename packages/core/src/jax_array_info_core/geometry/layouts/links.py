@@ -8,7 +8,6 @@ another process, which may be on the same host, or another host, where the hosts
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -240,7 +239,9 @@ def mesh_links(places: Places, mesh: Mapping[str, int]) -> tuple[AxisLinks, ...]
 def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
     """Return how the devices of each group of a mesh axis are connected."""
     links, hops = places.links(groups[:, :-1], groups[:, 1:])
-    counts = Counter(zip(links.ravel().tolist(), hops.ravel().tolist(), strict=True))
+    most = int(hops.max(initial=0)) + 2
+    keys = np.bincount((links * most + hops + 1).ravel())
+    counts = {(key // most, key % most - 1): int(keys[key]) for key in np.flatnonzero(keys).tolist()}
     hosts = _distinct(places.hosts[groups])
     slices = _distinct(np.zeros_like(groups) if places.slices is None else places.slices[groups])
     over_hosts, over_slices = int(np.count_nonzero(hosts > 1)), int(np.count_nonzero(slices > 1))
@@ -270,7 +271,7 @@ def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
 
 def _distinct(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of different values in each row."""
-    ordered = np.sort(rows, axis=1)
+    ordered = rows if (np.diff(rows, axis=1) >= 0).all() else np.sort(rows, axis=1)
     return np.asarray(1 + (np.diff(ordered, axis=1) != 0).sum(1))
 
 
