@@ -235,3 +235,14 @@ def test_mesh_draws_hosts_and_says_what_each_axis_crosses(call):
     assert "━ 4 hosts" in call("mesh", "data=2,model=8", "--hosts", "4").stdout
     made = json.loads(call("mesh", "data=2,model=8", "--hosts", "4", "--format", "json").stdout)
     assert [each["leaves_host"] for each in made["links"]] == ["always", "always"]
+
+
+def test_a_type_as_it_is_printed_is_a_shape_with_its_dtype(call):
+    plan = ("--mesh", "data=4,model=2", "--spec", "data,model")
+    printed = call("show", "bfloat16[8192,8192]", *plan)
+    assert printed.stdout == call("show", "8192,8192", *plan, "--dtype", "bfloat16").stdout
+    assert call("show", "bf16[8192,8192]", *plan).stdout == printed.stdout
+    assert "float32" in call("show", "8192,8192", *plan).stdout
+    other = call("show", "bfloat16[8192,8192]", *plan, "--dtype", "int8")
+    assert "SHAPE has the dtype bfloat16: omit --dtype int8" in other.stderr
+    assert "jai-cli explain 'f32[8@data,4]'" in call("show", "f32[8@data,4]", *plan).stderr

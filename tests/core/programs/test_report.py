@@ -12,6 +12,7 @@ from jax_array_info_core import (
     assert_donated,
     assert_no_collective,
     assert_sent,
+    check_report,
     from_json,
     metrics,
     program_diff_report,
@@ -201,3 +202,23 @@ def test_a_helper_is_started_for_collectives_only(monkeypatch):
     with pytest.raises(AssertionError, match="all-gather"):
         assert_no_collective(report, "all-gather")
     assert workers == {}
+
+
+@pytest.mark.needs_devices(8)
+@pytest.mark.parametrize(
+    ("hbm", "fits"),
+    [("256KiB", True), (2**18, True), (2**18 - 1, False), ("v5p", True), (" H100 ", True), ("1KiB", False)],
+)
+def test_the_memory_of_a_program_is_compared_with_that_of_a_device(hbm, fits):
+    report = program_report(lambda x: x + 1, abstract(line("x"), P("x"), (512, 512)), hbm_nbytes=hbm)
+    assert report.memory.required_nbytes == 2 * 512 * 512 * 4 // 8
+    assert (report.out_of_memory is None) == fits
+    assert report.answer.startswith("fits: needs 256.0 KiB" if fits else "does not fit: needs 256")
+
+
+def test_an_unknown_name_of_a_device_lists_those_that_are_known():
+    with pytest.raises(ValueError, match=r"v5e, v5p, .*h100.*got 'v9'"):
+        program_report(lambda x: x, 1.0, hbm_nbytes="v9")
+    with pytest.raises(ValueError, match=r"v5e, v5p, .*h100.*got 'v9'"):
+        check_report({"w": np.ones(8)}, hbm_nbytes="v9")
+    assert check_report({"w": np.ones(8)}, hbm_nbytes="v5e").hbm_nbytes == round(15.75 * 2**30)

@@ -263,6 +263,32 @@ def output_options(function: Callable[..., _T]) -> Callable[..., _T]:
     return command
 
 
+hbm_option = click.option(
+    "--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB or 16GB, or a chip, such as v5p."
+)
+
+
+def positive_bytes(text: str) -> int:
+    """Parse a size of at least one byte."""
+    from jax_array_info_core.base.quantities import parse_bytes
+
+    nbytes = parse_bytes(text)
+    if nbytes < 1:
+        raise ValueError(f"must be at least 1 byte, got {text}")
+    return nbytes
+
+
+def device_nbytes(text: str) -> int:
+    """Parse a size of at least one byte, or the name of a chip."""
+    from jax_array_info_core.compat.topology_names import DEVICE_NBYTES
+
+    name = text.strip().lower()
+    if name[:1].isalpha() and name not in DEVICE_NBYTES:
+        known = ", ".join(DEVICE_NBYTES)
+        raise ValueError(f"cannot be read: expected a size such as 95GiB, or one of {known}, got {text!r}")
+    return DEVICE_NBYTES[name] if name in DEVICE_NBYTES else positive_bytes(text)
+
+
 def _min_nbytes(ctx: click.Context, param: click.Parameter, text: str) -> int:
     from jax_array_info_core.base.quantities import parse_bytes
 

@@ -11,7 +11,16 @@ import click
 
 from jax_array_info_core.base.quantities import format_number
 
-from ..output import Problems, ignore_codes_option, line_options, min_size_option, refused, with_options
+from ..output import (
+    Problems,
+    device_nbytes,
+    hbm_option,
+    ignore_codes_option,
+    line_options,
+    min_size_option,
+    refused,
+    with_options,
+)
 from ..reporting import Answer, report_command
 from ..simulated_devices import MAX_DEVICES
 from ..user_code import parse_function
@@ -98,6 +107,7 @@ devices_options = with_options(
     help="Also show what later calls send, if arguments return with other shardings: the second call then"
     " compiles again, and so does this command.",
 )
+@hbm_option
 @ignore_codes_option
 @min_size_option
 @line_options
@@ -111,6 +121,7 @@ def program(
     bandwidths: tuple[str, ...],
     timeline: bool,
     steady: bool,
+    hbm: str | None,
     ignore_codes: tuple[str, ...],
     min_nbytes: int,
 ) -> Answer:
@@ -133,9 +144,9 @@ def program(
 
     If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
 
-    Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology, and
-    with 2 if there is no answer, for example because the file cannot be read. A part of the report that
-    fails because of an error in jax-array-info is left out, and named.
+    Exits with 0 if the function compiles, with 1 if it does not or does not fit the memory of --topology or
+    --hbm, and with 2 if there is no answer, for example because the file cannot be read. A part of the report
+    that fails because of an error in jax-array-info is left out, and named.
     """
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
@@ -159,6 +170,7 @@ def program(
         min_nbytes=min_nbytes,
         timeline=timeline,
         steady=steady,
+        hbm_nbytes=problems.catch("--hbm", device_nbytes, hbm),
     )
     if topology is not None:
         with refused(TopologyError):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     help="A PartitionSpec, as JAX prints it or in short form: data,-,model+expert means"
     " P('data', None, ('model', 'expert')). Repeat the option to compare specs side by side.",
 )
-@click.option("--dtype", default="float32", show_default=True, help="A NumPy or ml_dtypes dtype.")
+@click.option("--dtype", help="A NumPy or ml_dtypes dtype. Default: float32, or that of SHAPE.")
 @click.option(
     "--device",
     "devices",
@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     multiple=True,
     help="Also print the slice on this device. Can be repeated.",
 )
-def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tuple[int, ...]) -> Answer:
+def show(
+    shape: str, mesh: str, specs: tuple[str, ...], dtype: str | None, devices: tuple[int, ...]
+) -> Answer:
     """Show the slice of an array that each device would hold.
 
-    SHAPE is the global shape, such as 16384,16384. Devices are numbered 0 to n-1; the last mesh axis
-    varies fastest. JAX is not imported, so no backend starts. For each --spec, --format json prints one
-    line of JSON, followed by one line for each --device.
+    SHAPE is the global shape, such as 16384,16384, or a type, such as 'bfloat16[8192,8192]'. Devices are
+    numbered 0 to n-1; the last mesh axis varies fastest. JAX is not imported, so no backend starts. For
+    each --spec, --format json prints one line of JSON, followed by one line for each --device.
 
     If there are more than 256 shards, the devices of each shard are listed below the picture. There, k is
     the index of a shard along its axis, starting at 0. For example, with 0,1 + 2k, shard 3 is on devices
@@ -54,10 +56,17 @@ def show(shape: str, mesh: str, specs: tuple[str, ...], dtype: str, devices: tup
     """
     from jax_array_info_core import dtype_bits, planned_report, shard_report
     from jax_array_info_core.arrays.plans import strict_problems
+    from jax_array_info_core.geometry.layouts.notation import parse_array
     from jax_array_info_core.layouts import parse_mesh, parse_shape, parse_spec
 
     problems = Problems()
-    lengths = problems.catch("SHAPE", parse_shape, shape)
+    array = problems.catch("SHAPE", parse_array, shape) if "[" in shape else None
+    lengths = problems.catch("SHAPE", parse_shape, shape) if "[" not in shape else array and array.shape
+    if array is not None and any(array.spec.axes):
+        problems.add([f"SHAPE has a spec: jai-cli explain {shape!r} --mesh {mesh} shows it"])
+    if array is not None and dtype not in (None, array.dtype):
+        problems.add([f"SHAPE has the dtype {array.dtype}: omit --dtype {dtype}"])
+    dtype = array.dtype if array is not None else dtype or "float32"
     sizes = problems.catch("--mesh", parse_mesh, mesh)
     problems.catch("--dtype", dtype_bits, dtype)
     parsed = [problems.catch("--spec", parse_spec, text) for text in specs]

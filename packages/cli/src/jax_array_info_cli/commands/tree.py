@@ -16,8 +16,11 @@ from jax_array_info_core.base.text import printable
 from ..output import (
     Problems,
     Refusal,
+    device_nbytes,
+    hbm_option,
     ignore_codes_option,
     min_size_option,
+    positive_bytes,
     reading,
     refusal_of_report,
     refused,
@@ -234,7 +237,7 @@ def tree(planned: Planned, depth: int | None, sort: str) -> Answer:
     has_rows=True,
 )
 @planned_tree
-@click.option("--hbm", metavar="SIZE", help="Memory of a device, such as 95GiB, 16GB or 1e9.")
+@hbm_option
 @click.option(
     "--host-memory",
     metavar="SIZE",
@@ -328,8 +331,8 @@ def check(
     arguments = planned.arguments(problems)
     names = [problems.catch("--replicated-over", parse_names, text) or () for text in replicated_over]
     options["replicated_over"] = tuple(itertools.chain(*names))
-    options["hbm_nbytes"] = problems.catch("--hbm", _positive_bytes, hbm)
-    options["host_nbytes"] = problems.catch("--host-memory", _positive_bytes, host_memory)
+    options["hbm_nbytes"] = problems.catch("--hbm", device_nbytes, hbm)
+    options["host_nbytes"] = problems.catch("--host-memory", positive_bytes, host_memory)
     if options["hosts"] is not None and host_memory is None:
         problems.add(["--hosts needs --host-memory, the memory of one"])
     if not 0 <= options["max_replicated"] <= 1:
@@ -345,16 +348,6 @@ def check(
     problems.refuse()
     assert report is not None
     return Answer(replace(report, syntax="shell"), not report.passed, {"min_share": min_share})
-
-
-def _positive_bytes(text: str) -> int:
-    """Parse a size of at least one byte."""
-    from jax_array_info_core.base.quantities import parse_bytes
-
-    nbytes = parse_bytes(text)
-    if nbytes < 1:
-        raise ValueError(f"must be at least 1 byte, got {text}")
-    return nbytes
 
 
 @report_command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -229,6 +230,10 @@ class Topology:
     def memory_nbytes(self) -> int:
         """Bytes of a device that a program can use."""
         return GPUS[self.kind].memory_nbytes if self.is_gpu else round(TPUS[self.kind].hbm_gib * 2**30)
+
+
+DEVICE_NBYTES: Mapping[str, int] = {kind: Topology(kind, (1,), 1).memory_nbytes for kind in (*TPUS, *GPUS)}
+"""Bytes of a device that a program can use, by the name of the chip: ``v5p``, ``h100``."""
 
 
 def parse_topology(text: str) -> Topology:

@@ -32,7 +32,7 @@ from ..compat.stages import (
     stages_of,
 )
 from ..compat.topologies import ordered_devices, topology_of
-from ..compat.topology_names import GPUS, Topology, parse_topology
+from ..compat.topology_names import Topology, parse_topology
 from ..compat.values import is_sharding
 from ..facts.reports.collectives import Collective
 from ..facts.reports.compiler_messages import LargeBuffer, OutOfMemory
@@ -205,17 +205,17 @@ def definition_of(f: Any, stages: Stages, module: Module | None, lines: UserLine
     return str(stages.traced.fun_name), None
 
 
-def gpu_shortage(topology: Topology, memory: ProgramMemory) -> OutOfMemory | None:
-    """Return what a compiled program lacks on a GPU; None if it fits.
+def shortage(memory: ProgramMemory, device: str) -> OutOfMemory | None:
+    """Return what a compiled program lacks on a device of this name; None if it fits, or is not known to.
 
-    The compiler for GPUs refuses no program.
+    The compiler for GPUs refuses no program, and those for TPUs know no other limit.
     """
-    needed, available = memory.required_nbytes, topology.memory_nbytes
-    if needed is None or needed <= available:
+    needed, available = memory.required_nbytes, memory.available_nbytes
+    if needed is None or available is None or needed <= available:
         return None
     needs, has = bytes_apart(needed, available)
     return OutOfMemory(
-        message=f"the program needs {needs} per device, and an {GPUS[topology.kind].name} has {has}",
+        message=f"the program needs {needs} per device, and {device} has {has}",
         required_nbytes=needed,
         available_nbytes=available,
         is_program_known=True,

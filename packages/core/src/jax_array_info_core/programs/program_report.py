@@ -25,7 +25,7 @@ from ..compat.stages import (
     output_leaves,
     with_object_keys,
 )
-from ..compat.topology_names import parse_topology
+from ..compat.topology_names import DEVICE_NBYTES, parse_topology
 from ..facts.reports.codes import known_codes
 from ..facts.reports.findings import MIN_NBYTES
 from ..facts.reports.left_out import ALL, Parts
@@ -89,6 +89,7 @@ def program_report(
     min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
     steady: bool | int = False,
+    hbm_nbytes: int | str | None = None,
     **kwargs: Any,
 ) -> ProgramReport:
     """Return what XLA made of a function: shardings, collectives, donations, memory and flops per device.
@@ -125,6 +126,8 @@ def program_report(
         steady: Whether to find ``steady_sent_nbytes``, the bytes that later calls send. If arguments return
             with other shardings, the function is compiled again for these, up to three times; with a number
             in place of True, up to one time less than it.
+        hbm_nbytes: Memory of a device in bytes, a size such as ``"16GiB"``, or a chip such as ``"v5p"``, to
+            compare the program with. None for that of the topology, if there is one.
         **kwargs: Keyword arguments of the function.
 
     Raises:
@@ -147,6 +150,7 @@ def program_report(
     slices = None if dcn is None else mesh_sizes(dcn)
     codes, speeds = known_codes(ignore_codes), as_bandwidths(bandwidths)
     least = as_nbytes("min_nbytes", min_nbytes)
+    hbm = None if hbm_nbytes is None else as_nbytes("hbm_nbytes", hbm_nbytes, DEVICE_NBYTES)
     if steady and is_stage(f):
         raise UnsupportedValueError("steady=True compiles again: pass the function with its arguments")
     lines = UserLines(has_code=True)
@@ -192,6 +196,7 @@ def program_report(
                 bandwidths=speeds,
                 explains=explains,
                 has_timeline=timeline,
+                hbm_nbytes=hbm,
                 parts=parts,
             )
             nothing: Fields = {}

@@ -19,7 +19,7 @@ from ..compat.stages import (
     ProgramLeaf,
     places_of_arguments,
 )
-from ..compat.topology_names import Topology
+from ..compat.topology_names import GPUS, Topology
 from ..facts.reports.control_flow import FlopTotals
 from ..facts.reports.left_out import Parts
 from ..facts.reports.program_memory import ProgramTimelineReport
@@ -37,7 +37,7 @@ from .compiled import (
     CompiledStages,
     caveats_of,
     caveats_of_cache,
-    gpu_shortage,
+    shortage,
 )
 from .control_flow import flops_of
 from .donations import donatable, donations_of, sharing
@@ -70,6 +70,9 @@ class Program:
     bandwidths: Mapping[Link, int]
     explains: bool
     has_timeline: bool
+    hbm_nbytes: int | None
+    """Memory of a device; None for that of the topology."""
+
     parts: Parts
 
     @cached_property
@@ -196,9 +199,12 @@ def _memory(program: Program, fields: Fields) -> Fields:
     has_host = any(value.is_in_host_memory for value in (*interface.arguments, *interface.outputs))
     donations = fields["donations"] if has_host else ()
     memory = with_host_apart(memory, interface.arguments, interface.outputs, donations)
-    if topology is None:
+    available = program.hbm_nbytes
+    if available is None and topology is not None:
+        available = topology.memory_nbytes
+    if available is None:
         return {"memory": memory}
-    needed, available = memory.allocated_nbytes, topology.memory_nbytes
+    needed = memory.allocated_nbytes
     memory = replace(memory, required_nbytes=needed, available_nbytes=available)
     return {"memory": memory}
 
@@ -223,9 +229,11 @@ def _temporaries(program: Program, fields: Fields) -> Fields:
 def _fit(program: Program, fields: Fields) -> Fields:
     """Return the field of a report on a program that does not fit, which XLA tells of TPUs only."""
     memory, topology = fields["memory"], program.topology
-    if memory is None or topology is None or not topology.is_gpu:
+    is_gpu = topology is not None and topology.is_gpu
+    if memory is None or not (is_gpu or program.hbm_nbytes):
         return {}
-    return {"out_of_memory": gpu_shortage(topology, memory)}
+    name = f"an {GPUS[topology.kind].name}" if topology and is_gpu and not program.hbm_nbytes else "a device"
+    return {"out_of_memory": shortage(memory, name)}
 
 
 def _timeline(program: Program, fields: Fields) -> Fields:

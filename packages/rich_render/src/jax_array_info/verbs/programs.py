@@ -44,6 +44,7 @@ def print_program(
     min_nbytes: int | str = MIN_NBYTES,
     timeline: bool = False,
     steady: bool = False,
+    hbm_nbytes: int | str | None = None,
     max_rows: MaxRows = "fit",
     **kwargs: Any,
 ) -> None:
@@ -120,6 +121,8 @@ def print_program(
         timeline: Whether to show the live bytes along the schedule too, as ``print_program_timeline`` does.
         steady: Whether to compile for the next calls, too, and to print what they send, if arguments return
             with other shardings.
+        hbm_nbytes: Memory of a device in bytes, a size such as ``"16GiB"``, or a chip such as ``"v5p"``, to
+            compare the program with. None for that of the topology, if there is one.
         max_rows: Maximum number of rows of each table. One more row sums the others. None shows all.
         **kwargs: Keyword arguments of the function.
 
@@ -137,6 +140,7 @@ def print_program(
         "min_nbytes": min_nbytes,
         "timeline": timeline,
         "steady": steady,
+        "hbm_nbytes": hbm_nbytes,
     }
     if isinstance(f, ProgramReport):
         defaults = inspect.signature(program_report).parameters

@@ -165,6 +165,7 @@ def tap_sharding(value: _T, name: str | None = None) -> _T:
     │ shape: (8, 128)                             │
     │ dtype: float32                              │
     │ size: 4.0 KiB                               │
+    │ per device: 512.0 B                         │
     │ called in jit                               │
     │ NamedSharding: P('data',)                   │
     │ known from: the compiler                    │

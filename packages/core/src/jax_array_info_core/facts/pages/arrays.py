@@ -137,7 +137,10 @@ def _size_lines(report: ArrayReport) -> _Lines:
     size = "" if report.nbytes is None else f"size: {format_bytes(report.nbytes)}"
     # Under vmap, the size is that of the value inside the function, without batched axes.
     per_device = f"per device: {size_words(report.shard_nbytes)}{_of_batch(report)}{part}"
-    has_part = report.layout and report.shard_nbytes is not None and (part or report.kind == "planned")
+    is_less = report.shard_nbytes != report.nbytes
+    has_part = (
+        report.layout and report.shard_nbytes is not None and (part or is_less or report.kind == "planned")
+    )
     return [
         _if(report.value is not None, f"value: {report.value}"),
         Note("deleted", "warning") if report.is_deleted else size,

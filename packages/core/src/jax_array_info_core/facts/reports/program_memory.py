@@ -145,11 +145,12 @@ class ProgramMemory:
 
     required_nbytes: quantities.Size | None = None
     """Bytes that the program allocates, to compare with ``available_nbytes``: those of the arguments, of the
-    outputs that reuse none of them, and of the temporary values. None without a topology."""
+    outputs that reuse none of them, and of the temporary values. None without a topology or
+    ``hbm_nbytes``."""
 
     available_nbytes: quantities.Size | None = None
     """Bytes of a device that a program can use, from a table: of a TPU, libtpu's limit, rounded to 10 MiB; of
-    a GPU, the memory that its driver reports. None without a topology."""
+    a GPU, the memory that its driver reports. Or ``hbm_nbytes``, as it was given; None without both."""
 
     host_argument_nbytes: quantities.Size | None = None
     """Bytes of the arguments in host memory."""

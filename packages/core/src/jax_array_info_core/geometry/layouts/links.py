@@ -239,7 +239,7 @@ def mesh_links(places: Places, mesh: Mapping[str, int]) -> tuple[AxisLinks, ...]
 def _axis_links(places: Places, axis: str, groups: Positions) -> AxisLinks:
     """Return how the devices of each group of a mesh axis are connected."""
     links, hops = places.links(groups[:, :-1], groups[:, 1:])
-    most = int(hops.max(initial=0)) + 2
+    most = int(np.max(hops, initial=0)) + 2
     keys = np.bincount((links * most + hops + 1).ravel())
     counts = {(key // most, key % most - 1): int(keys[key]) for key in np.flatnonzero(keys).tolist()}
     hosts = _distinct(places.hosts[groups])

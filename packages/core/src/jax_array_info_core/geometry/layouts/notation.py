@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 from ...base.errors import NotationError, UnsupportedValueError
@@ -338,12 +338,13 @@ def _spec_from(entries: Sequence[_Entry], unreduced: Sequence[str] = ()) -> Spec
     )
 
 
-def as_nbytes(argument: str, value: Any) -> int:
+def as_nbytes(argument: str, value: Any, names: Mapping[str, int] | None = None) -> int:
     """Return a number of bytes that is given as an integer or as a size such as ``"16GiB"``.
 
     Args:
         argument: Name of the argument, for the message.
         value: The number of bytes.
+        names: Other texts, in lower case, with their bytes.
 
     Raises:
         UnsupportedValueError: (a ValueError) If it is neither, or negative.
@@ -351,6 +352,9 @@ def as_nbytes(argument: str, value: Any) -> int:
     >>> as_nbytes("hbm_nbytes", "16GiB") == as_nbytes("hbm_nbytes", 16 * 2**30)
     True
     """
+    known = names or {}
+    if isinstance(value, str) and value.strip().lower() in known:
+        return known[value.strip().lower()]
     try:
         if not isinstance(value, bool):
             nbytes = parse_bytes(value) if isinstance(value, str) else int(operator.index(value))
@@ -358,7 +362,8 @@ def as_nbytes(argument: str, value: Any) -> int:
                 return nbytes
         raise TypeError(type(value))
     except (TypeError, ValueError) as error:
+        named = f"or one of {', '.join(known)}, " if known else ""
         raise UnsupportedValueError(
-            f'{argument} must be a number of bytes, an integer or a size such as "16GiB", '
+            f'{argument} must be a number of bytes, an integer or a size such as "16GiB", {named}'
             f"got {plain_text(value, repr)}"
         ) from error

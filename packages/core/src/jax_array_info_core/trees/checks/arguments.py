@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,15 @@ def checked_limit(max_replicated: Any) -> float:
     return limit
 
 
-def checked_nbytes(argument: str, nbytes: Any) -> int | None:
-    """Return a positive number of bytes or None, or raise UnsupportedValueError."""
-    return None if nbytes is None else _positive(argument, as_nbytes(argument, nbytes))
+def checked_nbytes(argument: str, nbytes: Any, names: Mapping[str, int] | None = None) -> int | None:
+    """Return a positive number of bytes or None, or raise UnsupportedValueError.
+
+    Args:
+        argument: Name of the argument.
+        nbytes: The number, a size, or one of the names.
+        names: Names with their bytes.
+    """
+    return None if nbytes is None else _positive(argument, as_nbytes(argument, nbytes, names))
 
 
 def checked_devices(devices: Any) -> int | None:

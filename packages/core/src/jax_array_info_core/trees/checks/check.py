@@ -12,6 +12,7 @@ from ...base.grouping import by_key
 from ...base.options import takes
 from ...compat.jax_stack import context_mesh
 from ...compat.shardings import mesh_placement
+from ...compat.topology_names import DEVICE_NBYTES
 from ...facts.reports.checks import CheckReport
 from ...facts.reports.codes import known_codes
 from ...facts.reports.findings import MIN_NBYTES, Limits, reported
@@ -64,8 +65,8 @@ class CheckOptions(TypedDict, total=False):
         ignore_codes: Codes of findings to leave out, such as ``"JAI101"``.
         allow_empty: Whether to accept a tree without arrays, such as the state of ``optax.sgd``. Objects with
             arrays in them are still a finding, and so is a TreeReport with leaves that are not arrays.
-        hbm_nbytes: Memory of a device in bytes, or a size such as ``"16GiB"``. Gradients and activations are
-            not counted, and leaves in host memory neither.
+        hbm_nbytes: Memory of a device in bytes, a size such as ``"16GiB"``, or a chip such as ``"v5p"``.
+            Gradients and activations are not counted, and leaves in host memory neither.
         host_nbytes: Memory of one host for leaves in host memory, in bytes, or a size such as ``"512GiB"``.
             They are summed over the devices of a process, which is a host of TPUs; where it is not known,
             over all devices.
@@ -216,7 +217,7 @@ def assert_tree(tree: Any, **options: Unpack[CheckOptions]) -> None:
 def _question(tree: Any, options: CheckOptions) -> Question:
     """Return what a check asks, or raise the error of the first option that is not valid."""
     limit, least = checked_limit(options["max_replicated"]), as_nbytes("min_nbytes", options["min_nbytes"])
-    hbm = checked_nbytes("hbm_nbytes", options["hbm_nbytes"])
+    hbm = checked_nbytes("hbm_nbytes", options["hbm_nbytes"], DEVICE_NBYTES)
     host_nbytes = checked_nbytes("host_nbytes", options["host_nbytes"])
     if options["hosts"] is not None and host_nbytes is None:
         raise UnsupportedValueError("hosts needs host_nbytes, the memory of one")
