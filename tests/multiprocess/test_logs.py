@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 jax.distributed.initialize(
-    f"127.0.0.1:{port}", 4, rank, initialization_timeout=10 if mode in ("never", "port") else 100,
+    f"127.0.0.1:{port}", 4, rank, initialization_timeout=10 if mode in ("never", "port") else 300,
     heartbeat_timeout_seconds=10, shutdown_timeout_seconds=5,
 )
 mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -125,7 +125,7 @@ HEADLINES = {
     "caught": "",
     "slow": "",
 }
-"""The beginning of the first line of each way to end; empty if the logs have no failure."""
+"""Beginning of the first line of each way to end; empty if the logs have no failure."""
 GATE = ("raise", "kill", "code", "crash", "signal")
 FULL = tuple(mode for mode in HEADLINES if mode not in GATE)
 SENTENCES = {"thread": "truncated record", "hang": "step 2"}
@@ -167,7 +167,7 @@ def taken_port():
         yield taken.getsockname()[1]
 
 
-def run(folder, modes, timeout=200):
+def run(folder, modes, timeout=400):
     """Run the cases, a few at once, and end each process by its number."""
     for first in range(0, len(modes), AT_ONCE):
         with contextlib.ExitStack() as ends:
