@@ -206,3 +206,53 @@ def test_bad_arguments_are_refused():
         assert_no_conflict(report_of(*FSDP), min_nbytes="many")
     with pytest.raises(UnsupportedValueError, match="propagation_report returns one"):
         assert_no_conflict(3)
+
+
+LENGTH = 512
+MASKS = {
+    "triangle": lambda: jnp.tril(jnp.ones((LENGTH, LENGTH), bool)),
+    "comparison": lambda: jnp.arange(LENGTH)[:, None] >= jnp.arange(LENGTH),
+    "window": lambda: abs(jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH)) < 64,
+    "blocks": lambda: jnp.arange(LENGTH)[:, None] // 64 == jnp.arange(LENGTH) // 64,
+}
+
+
+def attention(mask, q, k, v):
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    if mask.dtype == bool:
+        scores = jnp.where(mask, scores, -1e9)
+    else:
+        scores += mask
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+
+
+def layers(make):
+    """Return the loss of a loop over layers of attention with a mask that is made outside."""
+    mask = make()
+    return lambda x, w: jax.lax.scan(lambda x, w: (attention(mask, x * w, x, x), None), x, w)[0].sum()
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("name", MASKS)
+def test_the_mask_of_an_attention_is_made_where_it_is_used(name):
+    make, x = MASKS[name], struct((16, LENGTH, 8, 64), "data", None, "model")
+    attend = jax.checkpoint(lambda q, k, v: attention(make(), q, k, v))
+    gradient = jax.grad(lambda q, k, v: attend(q, k, v).sum(), (0, 1, 2))
+    assert propagation_report(gradient, x, x, x, min_nbytes=0).replicated == ()
+    weights = struct((3, 8, 64), None, "model")
+    loop = propagation_report(lambda x, w: layers(make)(x, w), x, weights, min_nbytes=0)
+    assert [row.shape for row in loop.replicated if row.path is None] == []
+
+
+HELD = {
+    "returned": lambda x: (x * 2, jnp.tril(jnp.ones((512, 512)))),
+    "product": lambda x: x @ jnp.ones((512, 512)),
+    "updated": lambda x: x.sum() + jnp.zeros((512, 512)).at[0, 0].set(1.0),
+    "carried": lambda x: jax.lax.fori_loop(0, 3, lambda t, y: y.T + x[0, t], jnp.zeros((512, 512))),
+}
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("name", HELD)
+def test_a_value_that_devices_hold_is_named_although_it_is_made_of_nothing(name):
+    assert "JAI303" in codes(propagation_report(HELD[name], struct((1024, 512), "data")))

@@ -143,3 +143,16 @@ def test_an_older_report_without_a_floor_prints_what_it_printed():
     report = check_report(tree, mesh={"x": 8}, specs={"w": P("x"), "norm": P()}, ignore_codes="JAI101")
     assert report.accepted[0] == "accepted: avoidable replicas of 112.0 KiB (17.50%)"
     assert MIN_NBYTES == report.min_nbytes == 65536
+
+
+def test_a_thousandth_of_the_memory_is_accepted_where_the_memory_is_known():
+    tree, mesh = {"w": abstract(4096, 4096), "scale": abstract(512, 512)}, {"x": 8}
+    options = {"mesh": mesh, "specs": {"w": P("x"), "scale": P()}}
+    assert kinds(check_report(tree, **options)) == ["avoidable replication"]
+    report = check_report(tree, **options, hbm_nbytes="16GiB")
+    assert kinds(report) == []
+    assert report.accepted == (
+        "accepted: avoidable replicas of 896.0 KiB (9.72%), below the limit of 16.4 MiB",
+    )
+    for more in ({"hbm_nbytes": "512MiB"}, {"hbm_nbytes": "16GiB", "min_nbytes": 0}):
+        assert kinds(check_report(tree, **options, **more)) == ["avoidable replication"]

@@ -143,7 +143,8 @@ class CheckReport(Displayed):
     """Fraction of the bytes of the fullest device up to which avoidable replicas are accepted."""
 
     min_nbytes: quantities.Size = 0
-    """Bytes per device below which replicas and leaves on fewer devices are accepted."""
+    """Bytes per device below which replicas and leaves on fewer devices are accepted; also replicas below a
+    thousandth of ``hbm_nbytes``, unless it is 0."""
 
     is_uncompared: bool = False
     """Whether shardings are neither compared with ``expect`` nor planned by ``specs`` or ``logical_axes``."""
@@ -216,6 +217,7 @@ class CheckReport(Displayed):
             min_nbytes=self.min_nbytes,
             max_replicated=self.max_replicated or 0,
             total_nbytes=self.fullest_device_nbytes,
+            memory_nbytes=self.hbm_nbytes or 0,
         )
         small = self.small_shard_nbytes
         costs: dict[FindingKind, int] = {

@@ -59,6 +59,10 @@ class Limits:
     total_nbytes: int = 0
     """Bytes of the fullest device."""
 
+    memory_nbytes: int = 0
+    """Memory of a device; 0 if it is not known. A thousandth of it is accepted by findings that need a share,
+    unless ``min_nbytes`` is 0."""
+
     def accept(self, kind: FindingKind, nbytes: int | None) -> bool:
         """Return whether a cost in bytes per device is accepted; not if it is unknown."""
         if kind not in FLOORS or nbytes is None:
@@ -81,7 +85,10 @@ class Limits:
         return floor.has_share and nbytes <= self.max_replicated * self.total_nbytes
 
     def _least(self, floor: Floor) -> int:
-        return self.min_nbytes if floor.nbytes is None else floor.nbytes
+        if floor.nbytes is not None:
+            return floor.nbytes
+        share = self.memory_nbytes // 1000 if floor.has_share and self.min_nbytes else 0
+        return max(self.min_nbytes, share)
 
 
 Syntax = Literal["python", "shell"]

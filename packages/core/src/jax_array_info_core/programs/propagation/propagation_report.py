@@ -37,7 +37,7 @@ from .axis_origins import Named, Propagated, line_of, origins_of
 from .conflicts import conflicts, losses_of, lost_axes, most_first, where
 from .graph import Axes, Graph, Operation, Value, has_axis, nbytes, read_place, remembered, shard_of
 from .helper import NoAnswerError, ask, start
-from .ways import MOST_STEPS, batch_axes, is_returned
+from .ways import MOST_STEPS, batch_axes, is_fused, is_returned
 from .wire import read_graph
 
 
@@ -110,7 +110,8 @@ def _is_named(graph: Graph, value: Value, names: Collection[str], loss: Loss | N
             return True
         operands = () if value.definer is None else value.definer.operands
         is_made = all(math.prod(operand.shape or ()) < MIN_SHARD_ELEMENTS for operand in operands)
-        return is_made and not any(value.axes) and all(map(any, alike))
+        is_new = is_made and not any(value.axes) and all(map(any, alike))
+        return is_new and not is_fused(graph, value, names)
     if loss.reason != "contracted":
         return loss.reason != "constraint"
     has = (has_axis(graph, axes, name) for axes in alike for name in names)

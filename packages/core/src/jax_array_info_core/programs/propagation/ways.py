@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from .graph import Graph, Key, Operation, Value
+from .graph import Graph, Key, Operation, Value, has_axis
 from .letters import kept_factors, letters_of, operand_letters
 
 PASSING = (
@@ -141,3 +141,40 @@ def constraint_of(graph: Graph, value: Value) -> Operation | None:
         if user.name == "sdy.sharding_constraint" and user.results[0].axes == value.axes
     )
     return next(constraints, None)
+
+
+def is_fused(graph: Graph, value: Value, names: Collection[str]) -> bool:
+    """Return whether a value that is made of nothing, as a mask, is only used with sharded values.
+
+    XLA then computes its elements where operations on single elements use them, whatever its sharding is.
+
+    Args:
+        graph: The program.
+        value: The value.
+        names: The mesh axes of these sharded values, which the value lacks.
+    """
+    waiting, seen = [value], {value}
+    while waiting and len(seen) < MOST_STEPS:
+        form = waiting.pop()
+        if form.returned is not None:
+            return False
+        after = [*graph.inside.get(form, ())]
+        for user in graph.users(form):
+            if user.name.endswith((*_BORDERS, ".while")):
+                continue
+            if not all(_is_of_elements(user, result) for result in user.results):
+                return False
+            after += (
+                result
+                for result in user.results
+                if not all(has_axis(graph, result.axes, name) for name in names)
+            )
+        waiting += [further for further in after if further not in seen]
+        seen.update(after)
+    return not waiting
+
+
+def _is_of_elements(operation: Operation, result: Value) -> bool:
+    """Return whether each element of a result is computed of at most one of each operand."""
+    is_moved = operation.name in (*PASSING, _REPEATING)
+    return is_moved or all(operand.shape in (result.shape, ()) for operand in operation.operands)

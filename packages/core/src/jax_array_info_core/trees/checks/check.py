@@ -122,10 +122,12 @@ def check_report(tree: Any, **options: Unpack[CheckOptions]) -> CheckReport:
       arrays;
     - JAI101, avoidable replication: leaves that could be sharded over mesh axes that they are replicated
       over, if this would save more than ``max_replicated`` of the bytes of the fullest device, and at least
-      ``min_nbytes``. Not leaves whose shards would hold fewer than 1,024 elements;
+      ``min_nbytes`` and a thousandth of ``hbm_nbytes``. Not leaves whose shards would hold fewer than 1,024
+      elements, nor leaves with a sharding in ``expect``;
     - JAI102, fewer devices: leaves on fewer devices than ``mesh``, or than the largest mesh of the tree, such
-      as an array that was never sharded, of at least ``min_nbytes``. Not scalars, keys, and leaves with a
-      NamedSharding on another mesh;
+      as an array that was never sharded, of at least ``min_nbytes``; of a tree on one of several devices,
+      than the mesh that is set, or from 1 GiB on. Not scalars, keys, and leaves with a NamedSharding on
+      another mesh;
     - JAI103, padding: array axes that are not divisible by their number of shards;
     - JAI104, invalid specs: unknown and repeated mesh axes, and more entries than the array has axes;
     - JAI105, unused mesh axes: those of size 2 or more that shard no leaf;
@@ -246,7 +248,12 @@ def _question(tree: Any, options: CheckOptions) -> Question:
         intended=intended,
         unused=unused_axes(report, intended),
         ignored_codes=codes,
-        limits=Limits(min_nbytes=least, max_replicated=limit, total_nbytes=report.fullest_device_nbytes),
+        limits=Limits(
+            min_nbytes=least,
+            max_replicated=limit,
+            total_nbytes=report.fullest_device_nbytes,
+            memory_nbytes=hbm or 0,
+        ),
         hbm_nbytes=hbm,
         host_nbytes=host_nbytes,
         moments=moments,

@@ -159,7 +159,8 @@ def finer_words(row: TreeRow, saving: Avoidable, *, others: str = "the devices w
             over = others if names == (UNNAMED_AXIS,) else _names_words(names)
             words.append(f"axis {axis} {'also ' if is_sharded else ''}over {over}")
     without = "without a sharding: " if row.sharding is None else ""
-    return f"{without}shard {' and '.join(words)}"
+    pad = "" if saving.padded is None else "pad axis {} to {:,}, then ".format(*saving.padded)
+    return f"{without}{pad}shard {' and '.join(words)}"
 
 
 def padded_leaves(rows: Iterable[TreeRow], meshes: Sequence[TreeMesh]) -> Finding | None:
@@ -238,22 +239,32 @@ def not_finite(rows: Iterable[TreeRow]) -> Finding | None:
     )
 
 
-def unused_mesh_axes(unused: Mapping[str, int], replicated_over: Sequence[str]) -> Finding | None:
+def unused_mesh_axes(
+    rows: Iterable[TreeRow], unused: Mapping[str, int], replicated_over: Sequence[str]
+) -> Finding | None:
     """Return the finding on mesh axes that shard no leaf.
 
     Args:
+        rows: The leaves.
         unused: Size of each of them.
         replicated_over: Mesh axes over which replication is intended.
     """
     if not unused:
         return None
     is_single = len(unused) == 1
+    dims = {dim for row in rows for dim in row.shard_shape or row.shape if isinstance(dim, int) and dim}
+    odd = [repr(name) for name, size in unused.items() if all(dim % size for dim in dims)]
+    shard = (
+        f"No axis of a leaf is divisible by {' or '.join(odd)}: pad one"
+        if odd
+        else "Shard leaves over {axes}"
+    )
     return Finding(
         kind="unused mesh axis",
         problem=f"{_mesh_axes_words(unused)[0].upper()}{_mesh_axes_words(unused)[1:]} "
         f"{'shards' if is_single else 'shard'} no leaf.",
         **remedies(
-            "Shard leaves over {axes}, or pass {option} if replication over {axes} is intended.",
+            shard + ", or pass {option} if replication over {axes} is intended.",
             axes="it" if is_single else "them",
             option=Option("replicated_over", (*replicated_over, *unused)),
         ),

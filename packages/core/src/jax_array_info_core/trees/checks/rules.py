@@ -11,7 +11,7 @@ from ...facts.reports.codes import FindingKind
 from ...facts.reports.findings import Finding, FindingLeaf, Limits, reported
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ...geometry.layouts.spec import Spec
-from ..rows import Avoidable, PlannedTree, avoidable
+from ..rows import Avoidable, PlannedTree, avoidable, is_cache
 from ..totals import holds_fullest
 from .arguments import not_checked
 from .differing import (
@@ -158,6 +158,7 @@ RULES = (
         "avoidable replication",
         _avoidable_replication,
         without=(("incompatible devices", "not ignored"), ("fewer devices", "found")),
+        expected="named",
     ),
     Rule(
         "incompatible devices",
@@ -174,7 +175,10 @@ RULES = (
     ),
     Rule("padding", lambda rows, question: padded_leaves(rows, question.meshes)),
     Rule("invalid spec", lambda rows, question: invalid_specs(rows, question.planned.problems)),
-    Rule("unused mesh axis", lambda rows, question: unused_mesh_axes(question.unused, question.intended)),
+    Rule(
+        "unused mesh axis",
+        lambda rows, question: unused_mesh_axes(rows, question.unused, question.intended),
+    ),
     Rule("not finite", lambda rows, question: not_finite(rows)),
     Rule(
         "unexpected sharding",
@@ -244,7 +248,7 @@ def wasteful_leaves(
             continue
         if row.mesh is not None and is_full[row.mesh] and row.same_as is None and row.is_on_devices:
             # Leaves that are alike share their spec object.
-            key = row.mesh, id(row.spec), row.shape, row.shard_shape, row.dtype, row.replicas
+            key = row.mesh, id(row.spec), row.shape, row.shard_shape, row.dtype, row.replicas, is_cache(row)
             saving = savings.get(key)
             if saving is None:
                 saving = savings[key] = avoidable(row, meshes[row.mesh], intended)
