@@ -177,6 +177,13 @@ def test_the_last_line_of_a_rank_without_an_error_is_said(tmp_path):
     assert log_report(logs).headline.endswith(words)
 
 
+def test_an_empty_log_is_one_of_a_rank_but_a_verdict_is_none(tmp_path):
+    (tmp_path / "rank1.log").write_text("")
+    report = log_report(in_folder(tmp_path, {0: ["step 1", GLOO]}))
+    assert [(one.rank, one.line_count) for one in report.ranks] == [("0", 2), ("1", 0)]
+    assert log_report(["jai-cli run: process 2 of 4 was killed by SIGKILL"]).ranks == ()
+
+
 def test_an_exception_that_ends_a_thread_is_survived_by_no_step():
     lines = ["step 1", "Exception in thread loader:", *TRACEBACK, "step 2", "step 3"]
     report = log_report(lines)

@@ -170,7 +170,7 @@ class OneRank(NamedTuple):
     start: int = 0
     """Line at which the last attempt begins."""
     attempt: int = 1
-    """Number of the last attempt."""
+    """Number of the last attempt; 0 for a rank without a log, which only a launcher names."""
     earlier: Sequence[Found] = ()
     """What ended the attempt before it."""
 

@@ -307,7 +307,7 @@ def listed(ranks: Iterable[str | None]) -> str:
 
 def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
     """Return the rows of the ranks, in their order."""
-    ranks = [member for member in ranks if member.rank is not None and member.progress.line_count]
+    ranks = [member for member in ranks if member.rank is not None and member.attempt]
     ends = {member.rank: fatal_of(member)[:1] for member in ranks}
 
     def end(member: OneRank) -> RankEnd:

@@ -35,7 +35,7 @@ def with_verdicts(ranks: Sequence[OneRank]) -> list[OneRank]:
                 found.setdefault(rank, []).append(in_consequence(moved) if sent else moved)
     known = {member.rank: member for member in ranks}
     return [
-        _with_roles(known.get(rank, OneRank(rank, (), Progress()))._replace(found=events))
+        _with_roles(known.get(rank, OneRank(rank, (), Progress(), attempt=0))._replace(found=events))
         for rank, events in found.items()
     ]
 
