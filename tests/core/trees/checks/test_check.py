@@ -376,3 +376,25 @@ def test_a_cache_is_to_be_sharded_over_its_batch_and_its_heads():
     assert advised("cache", (1, 2048, 8, 64), tensor=8) == "shard axis 2 over 'tensor'"
     assert advised("cache", (1, 2048, 3, 64), tensor=8) == "shard axis 1 over 'tensor'"
     assert advised("w", (4, 16, 2048, 8, 64), data=4, tensor=2) == "shard axis 2 over ('data', 'tensor')"
+
+
+@pytest.mark.parametrize("state", ["avoidable replication", "fewer devices"])
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (P("fsdp", "tensor"), "axis 0 over 'fsdp' and axis 1 over 'tensor'"),
+        (P("tensor", "fsdp"), "axis 0 over 'tensor' and axis 1 over 'fsdp'"),
+        (P("fsdp"), "axis 0 over 'fsdp'"),
+        (P(None, "tensor"), "axis 1 over 'tensor'"),
+        (P(("tensor", "fsdp")), "axis 0 over ('tensor', 'fsdp')"),
+        (P(), "axis 1 over ('fsdp', 'tensor')"),
+    ],
+    ids=repr,
+)
+def test_a_moment_is_to_be_sharded_like_its_parameter(spec, words, state):
+    """If it is replicated, and if it is on one device. Otherwise, the longest axis is the one to shard."""
+    shape, mesh = (256, 1024), jax.make_mesh((2, 2), ("fsdp", "tensor"), devices=jax.devices()[:4])
+    w = sharded(shape, mesh, *spec)
+    mu = sharded(shape, mesh) if state == "avoidable replication" else jnp.zeros(shape)
+    finding = the_finding(check_report({"params": {"w": w}, "opt": {"mu": {"w": mu}}}), state)
+    assert {leaf.path: leaf.remedy for leaf in finding.leaves}["opt/mu/w"].endswith(f"shard {words}")

@@ -19,7 +19,8 @@ from ..facts.reports.tree import (
     UnmatchedAxes,
     elsewhere_bytes,
 )
-from .rows import DeviceSet, replicated_axes
+from .further import replicated_axes
+from .rows import DeviceSet
 
 _LARGEST_SUM = 2**62
 

@@ -75,7 +75,7 @@ class Array:
 
 def arrays_of(place: Place) -> list[Array]:
     """Return the arrays among the operands of an expression, in its order."""
-    received = _received(place)
+    received = _received(place) if calls_jax(place) else {}
     arrays = []
     for node in operand_nodes(place):
         value = place.value(node)

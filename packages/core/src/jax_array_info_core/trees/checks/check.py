@@ -267,7 +267,7 @@ def _report(tree: Any, options: CheckOptions, question: Question) -> CheckReport
     answers = answers_to(question)
     by_kind = {answer.rule.kind: answer for answer in answers}
     fewer = by_kind["fewer devices"].finding
-    wasteful = wasteful_leaves(by_kind["avoidable replication"].rows, question.planned, question.intended)
+    wasteful = wasteful_leaves(by_kind["avoidable replication"].rows, question, question.intended)
     checked = {row.path for row in rows}
     shorter = () if question.expected is None else question.expected.shorter
     return CheckReport(

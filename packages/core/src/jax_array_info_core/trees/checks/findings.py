@@ -13,7 +13,8 @@ from ...facts.reports.codes import FindingKind
 from ...facts.reports.findings import Finding, FindingLeaf, Fix, Limits, Option, most_first, remedies
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow, axes_of
 from ...geometry.layouts.spec import Spec, effective_axes
-from ..rows import UNNAMED_AXIS, Avoidable, PlannedTree, avoidable
+from ..further import UNNAMED_AXIS, Avoidable, avoidable
+from ..rows import PlannedTree
 
 
 def is_sharded_further(row: TreeRow, other: TreeRow, meshes: Sequence[TreeMesh]) -> bool:
@@ -330,7 +331,8 @@ def fewer_devices(
     planned: PlannedTree,
     devices: int | None,
     replicated_over: Collection[str],
-    around: TreeMesh | None = None,
+    around: TreeMesh | None,
+    parameter_specs: Mapping[str, Spec | None],
 ) -> Finding | None:
     """Return the finding on leaves that are on fewer devices than the mesh of the tree.
 
@@ -343,6 +345,7 @@ def fewer_devices(
         devices: Least number of devices of each leaf, whatever its sharding; None for those of the mesh.
         replicated_over: Mesh axes over which replication is intended.
         around: The mesh, or the devices, around a tree on one device; None if that is intended.
+        parameter_specs: Spec of the parameter of each moment, by the path of the moment.
     """
     meshes = planned.report.meshes
     mesh = (
@@ -366,7 +369,8 @@ def fewer_devices(
             continue
         is_chosen = row.spec is not None or (placed.device_count > 1 and placed.device_count in stages)
         if not (is_chosen and devices is None) and not is_scalar_or_key(row):
-            leaves.append(_leaf(row, placed, mesh, replicated_over))
+            like = parameter_specs.get(row.path)
+            leaves.append(_leaf(row, placed, mesh, replicated_over, like))
     if not leaves:
         return None
     now = sum(leaf.nbytes or 0 for leaf in leaves)
@@ -390,7 +394,9 @@ def fewer_devices(
     )
 
 
-def _leaf(row: TreeRow, placed: TreeMesh, mesh: TreeMesh, replicated_over: Collection[str]) -> FindingLeaf:
+def _leaf(
+    row: TreeRow, placed: TreeMesh, mesh: TreeMesh, replicated_over: Collection[str], like: Spec | None
+) -> FindingLeaf:
     """Return a leaf of the finding, with its bytes as it is and sharded like the mesh could."""
     whole = replace(
         row,
@@ -400,7 +406,7 @@ def _leaf(row: TreeRow, placed: TreeMesh, mesh: TreeMesh, replicated_over: Colle
         shard_nbytes=row.nbytes,
         replicas=mesh.device_count,
     )
-    saving = avoidable(whole, mesh, replicated_over)
+    saving = avoidable(whole, mesh, replicated_over, like)
     then = (row.nbytes or 0) - saving.advised_nbytes
     fix = (
         finer_words(whole, saving, others=f"{mesh.device_count} devices")

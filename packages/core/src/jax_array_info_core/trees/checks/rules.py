@@ -11,7 +11,8 @@ from ...facts.reports.codes import FindingKind
 from ...facts.reports.findings import Finding, FindingLeaf, Limits, reported
 from ...facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ...geometry.layouts.spec import Spec
-from ..rows import Avoidable, PlannedTree, avoidable, is_cache
+from ..further import Avoidable, avoidable, is_cache
+from ..rows import PlannedTree
 from ..totals import holds_fullest
 from .arguments import not_checked
 from .differing import (
@@ -92,6 +93,11 @@ class Question:
         return self.planned.report
 
     @property
+    def parameter_specs(self) -> dict[str, Spec | None]:
+        """Spec of the parameter of each moment, by the path of the moment."""
+        return {moment.row.path: moment.parameter.spec for moment in self.moments}
+
+    @property
     def meshes(self) -> Sequence[TreeMesh]:
         """The meshes of the leaves."""
         return self.planned.report.meshes
@@ -137,8 +143,8 @@ def _host_memory(rows: Sequence[TreeRow], question: Question) -> Finding | None:
 
 def _avoidable_replication(rows: Sequence[TreeRow], question: Question) -> Finding | None:
     return avoidable_replication(
-        wasteful_leaves(rows, question.planned, question.intended),
-        lambda axes: wasteful_leaves(rows, question.planned, axes),
+        wasteful_leaves(rows, question, question.intended),
+        lambda axes: wasteful_leaves(rows, question, axes),
         question.limits,
         question.unused,
         question.intended,
@@ -168,7 +174,12 @@ RULES = (
     Rule(
         "fewer devices",
         lambda rows, question: fewer_devices(
-            rows, question.planned, question.devices, question.intended, question.around
+            rows,
+            question.planned,
+            question.devices,
+            question.intended,
+            question.around,
+            question.parameter_specs,
         ),
         without=(("incompatible devices", "not ignored"),),
         expected="changed",
@@ -231,14 +242,14 @@ def answers_to(question: Question) -> list[Answer]:
 
 
 def wasteful_leaves(
-    rows: Iterable[TreeRow], planned: PlannedTree, intended: Collection[str]
+    rows: Iterable[TreeRow], question: Question, intended: Collection[str]
 ) -> list[tuple[TreeRow, Avoidable]]:
     """Return the leaves on the fullest device that could be sharded further, with what this would save.
 
     An abstract leaf without a sharding counts as replicated over the mesh of the other leaves.
     """
-    meshes = planned.report.meshes
-    is_full = holds_fullest(planned.report.rows, planned.devices) if len(meshes) > 1 else [True]
+    meshes, specs = question.meshes, question.parameter_specs
+    is_full = holds_fullest(question.report.rows, question.planned.devices) if len(meshes) > 1 else [True]
     savings: dict[tuple[object, ...], Avoidable] = {}
     wasteful = []
     for row in rows:
@@ -248,10 +259,12 @@ def wasteful_leaves(
             continue
         if row.mesh is not None and is_full[row.mesh] and row.same_as is None and row.is_on_devices:
             # Leaves that are alike share their spec object.
-            key = row.mesh, id(row.spec), row.shape, row.shard_shape, row.dtype, row.replicas, is_cache(row)
+            like = specs.get(row.path)
+            shared = id(row.spec), id(like), row.shape, row.shard_shape
+            key = row.mesh, *shared, row.dtype, row.replicas, is_cache(row)
             saving = savings.get(key)
             if saving is None:
-                saving = savings[key] = avoidable(row, meshes[row.mesh], intended)
+                saving = savings[key] = avoidable(row, meshes[row.mesh], intended, like)
             if saving.nbytes:
                 wasteful.append((row, saving))
     return wasteful
