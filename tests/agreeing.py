@@ -201,9 +201,9 @@ def _agreeing_program(report):
     report = _agreeing_count(report, ("dot_flops", "known_dot_flops"), 0) | {"device_count": 1}
     if report.get("uncounted_flops"):
         report["dot_flops"] = None
-    report["unread_local"] = report.get("unread", [])[:1]
-    collectives, mesh = report.get("collectives", []), report.get("mesh")
-    values = [dict(value) for name in ("arguments", "outputs") for value in report.get(name, [])]
+    report["unread_local"] = (report.get("unread") or [])[:1]
+    collectives, mesh = (report.get("collectives") or []), report.get("mesh")
+    values = [dict(value) for name in ("arguments", "outputs") for value in (report.get(name) or [])]
     for value in values:
         if not (mesh and value.get("lost_axes") and value.get("like") is not None):
             value.update(lost_axes=[], like=None)
@@ -213,11 +213,11 @@ def _agreeing_program(report):
         axes = [name for one in collectives for name in one["axes"] or ()]
         axes += [name for value in values for name in value["lost_axes"]]
         mesh = _agreeing_mesh({**mesh, "names": [*axes, *mesh["names"]]})
-    donations = _distinct(report.get("donations", []))
-    first = values[: len(report.get("arguments", []))]
+    donations = _distinct((report.get("donations") or []))
+    first = values[: len((report.get("arguments") or []))]
     extra = [value["like"] for value in values if value["like"] is not None]
     extra += [value["replaces"] for value in values if value.get("replaces") is not None]
-    donatable = _distinct(report.get("donatable", []))
+    donatable = _distinct((report.get("donatable") or []))
     extra += [donation["path"] for donation in (*donations, *donatable)]
     made = [one["output"] for one in (*donations, *donatable) if one.get("output") is not None]
     fields = {

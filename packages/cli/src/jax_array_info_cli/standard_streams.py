@@ -13,6 +13,8 @@ from typing import Any
 _STDERR = 2
 _MOST_DESCRIPTORS = 1 << 16
 """A higher descriptor makes the kernel's table of them slow to copy."""
+_MOST_COPIES = 16
+"""Number of copies at the limit of open files."""
 
 
 class _Lossy(io.FileIO):
@@ -50,7 +52,7 @@ def copy_out_of_reach(descriptor: int) -> int:
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number)
     except OSError:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number - 1)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, number - _MOST_COPIES)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

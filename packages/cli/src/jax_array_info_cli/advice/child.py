@@ -31,6 +31,7 @@ from jax_array_info_core.programs.raised.source import value_of
 from jax_array_info_core.reports import ProgramReport
 
 from ..output import Refusal
+from ..standard_streams import copy_out_of_reach
 from ..user_code import described
 from ..user_code.compiling import NotCompiledError, Request, report_on
 from .changes import (
@@ -87,7 +88,7 @@ class Program(NamedTuple):
 
 def main() -> None:
     """Do the task that the parent process sends, and end when it has the answers."""
-    parent = Parent()
+    parent = Parent(copy_out_of_reach)
     sys.dont_write_bytecode = True  # the user's modules
     messages = parent.messages()
     task: Task = next(messages)

@@ -170,10 +170,16 @@ def _message(connection: socket.socket, deadline: float | None) -> Any:
 
 
 class Parent:
-    """The process that has started this one, in its child."""
+    """The process that has started this one, in its child.
 
-    def __init__(self) -> None:
-        self._connection = socket.socket(fileno=int(sys.argv.pop(1)))
+    Args:
+        kept: The function that returns a copy of a descriptor which the user's code is not likely to close.
+    """
+
+    def __init__(self, kept: Callable[[int], int] = os.dup) -> None:
+        number = int(sys.argv.pop(1))
+        self._connection = socket.socket(fileno=kept(number))
+        os.close(number)
         self._connection.setblocking(True)
 
     def messages(self) -> Iterator[Any]:
