@@ -90,5 +90,5 @@ def test_no_part_of_a_step_of_real_size_is_left_out(topology):
     assert report.left_out == ()
     assert report.unread_sending == ()
     assert report.collectives
-    assert report.sent_nbytes
+    assert report.sent.nbytes
     assert (report.memory is None) == (report.out_of_memory is not None)
