@@ -213,11 +213,11 @@ def _agreeing_program(report):
         axes = [name for one in collectives for name in one["axes"] or ()]
         axes += [name for value in values for name in value["lost_axes"]]
         mesh = _agreeing_mesh({**mesh, "names": [*axes, *mesh["names"]]})
-    donations = _distinct((report.get("donations") or []))
-    first = values[: len((report.get("arguments") or []))]
+    donations = _distinct(report.get("donations") or [])
+    first = values[: len(report.get("arguments") or [])]
     extra = [value["like"] for value in values if value["like"] is not None]
     extra += [value["replaces"] for value in values if value.get("replaces") is not None]
-    donatable = _distinct((report.get("donatable") or []))
+    donatable = _distinct(report.get("donatable") or [])
     extra += [donation["path"] for donation in (*donations, *donatable)]
     made = [one["output"] for one in (*donations, *donatable) if one.get("output") is not None]
     fields = {

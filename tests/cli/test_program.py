@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 import jax_array_info_core
 from jax_array_info import config, from_json, program_report
-from jax_array_info.reports import OutOfMemory
+from jax_array_info.reports import LeftOut, OutOfMemory
 from tests.cli.launching import jai, write_program
 from tests.cli.step_file import MESH, STEP  # noqa: F401
 
@@ -242,6 +242,15 @@ def test_a_program_that_does_not_fit_is_a_finding(call, monkeypatch):
     done = call("program", "step.py:twice", *MESH, "--arg", "f32[8]", "--format", "json")
     assert done.returncode == 1
     assert from_json(done.stdout) == full
+
+
+def test_without_its_memory_a_program_is_not_said_to_fit(call, monkeypatch):
+    lost = LeftOut(part="memory", error="KeyError: 'x'")
+    left = replace(program_report(lambda x: x, 1.0), memory=None, left_out=(lost,))
+    monkeypatch.setattr(jax_array_info_core, "program_report", lambda *args, **options: left)
+    given = ("program", "step.py:twice", *MESH, "--arg", "f32[8]")
+    assert call(*given).returncode == 0
+    assert call(*given, "--hbm", "v5p").returncode == 2
 
 
 @pytest.mark.own_process

@@ -186,8 +186,9 @@ def program(
             problem = f"{problem.rstrip('.')}. {_WITH_TOPOLOGY}"
         click.echo(f"Error: {shown_on_stderr(problem)}", err=True)
         return Answer((), has_finding=True)
-    # Whether it fits a GPU follows from its memory; the compiler for TPUs tells.
-    lacks = (report.lacks("memory") or report.lacks("fit")) if report.platform == "gpu" and topology else None
+    # Whether it fits --hbm or a GPU follows from its memory; the compiler for TPUs tells.
+    has_limit = hbm is not None or (report.platform == "gpu" and topology is not None)
+    lacks = (report.lacks("memory") or report.lacks("fit")) if has_limit else None
     return Answer(report, report.out_of_memory is not None, refusal=lacks)
 
 
