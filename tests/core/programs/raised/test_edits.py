@@ -173,6 +173,26 @@ def bad():
     )
     assert found.expression == call
     assert found.edits == ()
+    assert not any(operand.type for operand in found.operands if "(" in operand.expression)
+
+
+def test_what_an_operand_reshards_is_sent_by_its_edit():
+    """Once, if two parts of the expression are equal."""
+    run, found = explained(
+        """
+def bad():
+    return jax.jit(both)(put(A, "x", "y"))
+def both(x):
+    return jnp.concatenate([x, jax.sharding.reshard(x, P(None, "x"))])
+""",
+        "np.concatenate([A, A])",
+    )
+    for edit in found.edits:
+        edited = run.edited(found, edit)
+        assert edited.is_right()
+        with jax.set_mesh(edited.names["mesh"]):
+            x = edited.names["put"](edited.names["A"], "x", "y")
+            assert edit.sent_nbytes == program_report(jax.jit(edited.names["both"]), x).sent_nbytes > 0
 
 
 def test_a_function_of_the_user_is_not_compiled():

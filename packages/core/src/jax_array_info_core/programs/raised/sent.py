@@ -15,7 +15,7 @@ from ...geometry.layouts.dtypes import named_in_full
 from ..propagation.helper import ask_sent
 from .explanation import Edit
 from .operands import is_batched
-from .site import Site
+from .site import RESHARD, Site
 from .source import MISSING, at_path
 from .types import type_of
 
@@ -37,28 +37,40 @@ class _Question(ast.NodeTransformer):
         self.arrays: dict[str, Any] = {}
         self.paths: dict[str, str] = {}
         self.constants: dict[str, str] = {}
+        self._names: dict[str, str] = {}
 
     def visit(self, node: ast.AST) -> Any:
         if not isinstance(node, ast.expr) or isinstance(node, ast.Constant):
             return self.generic_visit(node)
-        array = self._known.get(ast.unparse(node))
+        text = ast.unparse(node)
+        if text in self._names:  # what is sent of one array twice may be sent once
+            return ast.Name(self._names[text], ast.Load())
+        array = None if self._is_resharding(node) else self._known.get(text)
         value = self._place.value(node)
         if known := (array and array.type) or type_of(value):
             dtype = named_in_full(known.dtype) or known.dtype
-            return self._named(self.arrays, [dtype, known.shape, known.axes, known.unreduced])
+            return self._named(text, self.arrays, [dtype, known.shape, known.axes, known.unreduced])
         if value is MISSING:
             if isinstance(node, ast.Name) and node.id.startswith("_"):
                 raise ValueError(node.id)
             return self.generic_visit(node)
         if (path := _path_of(value)) is not None:
-            return self._named(self.paths, path)
+            return self._named(text, self.paths, path)
         marshal.dumps(value)  # its parts are of Python's own types, whose text runs no code of the user
-        return self._named(self.constants, repr(value))
+        return self._named(text, self.constants, repr(value))
 
-    def _named(self, names: dict[str, Any], value: Any) -> ast.expr:
-        count = len(self.arrays) + len(self.paths) + len(self.constants)
-        names[f"_{count}"] = value
-        return ast.Name(f"_{count}", ast.Load())
+    def _is_resharding(self, node: ast.expr) -> bool:
+        """Return whether an expression reshards an array that is known, which the edit sends, too."""
+        match node:
+            case ast.Call(func=func, args=[operand, *_]):
+                is_reshard = any(self._place.value(func) is at_path(path) for path in RESHARD)
+                return is_reshard and type_of(self._place.value(operand)) is not None
+        return False
+
+    def _named(self, text: str, names: dict[str, Any], value: Any) -> ast.expr:
+        self._names[text] = name = f"_{len(self._names)}"
+        names[name] = value
+        return ast.Name(name, ast.Load())
 
 
 def _path_of(value: Any) -> str | None:

@@ -225,8 +225,8 @@ def _is_watched(cls: type) -> bool:
 
 def source_of(file: str, variables: dict[str, Any]) -> Source | None:
     """Return the source of a file or of a notebook cell; None if it cannot be read."""
-    # A pipe would wait, and several sources have names such as <string>.
-    if file not in linecache.cache and not os.path.isfile(file):
+    # A pipe would wait. What eval runs has the name of the program of python -c, which linecache has.
+    if file == "<string>" or (file not in linecache.cache and not os.path.isfile(file)):
         return None
     text = "".join(linecache.getlines(file, variables))
     try:
