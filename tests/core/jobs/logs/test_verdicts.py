@@ -26,6 +26,11 @@ VERDICTS = {
     "prterun noticed that process rank 2 with PID 0 on node n01 exited on signal 11 (Segmentation fault).": (
         "killed by SIGSEGV (segmentation fault)"
     ),
+    "prterun noticed that process rank 2 with PID 0 on node n01 exited on\nsignal 9 (Killed).": "killed by SIGKILL",
+    "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 17.": "exit code 17",
+    "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\n  Proc: [[1,1],2]\n  Errorcode: 17": (
+        "exit code 17"
+    ),
     "  Process name: [[57402,1],2]\n  Exit code:    3": "exit code 3",
     "  Process name: [prterun-n01-57402@1,2]\n  Exit code:    139": "killed by SIGSEGV (segmentation fault)",
     "=   RANK 2 PID 4174 RUNNING AT n01\n=   EXIT CODE: 9": "exit code 9",
@@ -63,6 +68,34 @@ def test_what_a_launcher_does_to_the_others_is_a_consequence(end):
     report = log_report([*STEPS, SRUN, f"srun: error: node1: tasks 0-2: {end}", f"[0] {SIGTERM}"])
     assert report.headline == "rank 3 failed first: exit code 3; 3 other ranks ended in consequence"
     assert {one.role for one in report.findings[1:]} == {"consequence"}
+
+
+@pytest.mark.parametrize("end", ["Killed", "Segmentation fault", "Exited with exit code 1"])
+def test_one_line_of_a_launcher_on_several_ranks_names_them_all(end):
+    report = log_report([*STEPS, f"srun: error: node1: tasks 2-3: {end}"])
+    assert report.root_ranks == ("2", "3")
+    assert report.headline.startswith("ranks 2, 3 failed: ")
+    assert "the logs do not tell which of them was first; 2 other ranks have no error" in report.headline
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_each_banner_of_mpich_is_a_verdict(is_first):
+    ends = {"2": "11 (Segmentation fault)", "0": "15 (Terminated)"}
+    banners = [
+        [
+            "=   BAD TERMINATION",
+            f"=   RANK {rank} PID 4 RUNNING AT n01",
+            f"=   KILLED BY SIGNAL: {end}",
+            "=" * 40,
+        ]
+        for rank, end in ends.items()
+    ]
+    lines = [line for banner in (banners if is_first else banners[::-1]) for line in banner]
+    report = log_report([*STEPS, *lines])
+    assert report.headline == (
+        "rank 2 failed first: killed by SIGSEGV (segmentation fault); 1 other rank ended in consequence;"
+        " 2 other ranks have no error"
+    )
 
 
 def test_a_verdict_on_a_victim_blames_nobody():

@@ -13,7 +13,7 @@ from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.progress import Progress, Restart
 from ...xla.logs.scanner import Candidate, Scanner
 from .chains import chained, link_of, unfolded
-from .events import NOT_INTERPRETED, Found, OneRank, found_in, numbers_agree, seconds_of
+from .events import NOT_INTERPRETED, VERDICT, Found, OneRank, found_in, numbers_agree, seconds_of
 
 _MEMORY = ("program memory", "other memory")
 _LIMIT = "rematerialization limit"
@@ -83,7 +83,8 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
             continue
         if event.kind == "stack" and any(other.event.is_fatal for other in kept):
             continue  # a crash writes it
-        if last is not None and (event.line == last.event.line or f"\n{failure.record}" in last.record):
+        is_inside = last is not None and event.kind != VERDICT and f"\n{failure.record}" in last.record
+        if last is not None and (event.line == last.event.line or is_inside):
             if place is not None:  # the table follows a further line of the record
                 kept[place] = kept[place]._replace(refusal=_with_table(kept[place], failure))
             continue

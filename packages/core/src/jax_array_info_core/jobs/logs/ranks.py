@@ -89,16 +89,16 @@ def root_of(ranks: Sequence[OneRank]) -> Root:
     alike = {shape_of(one.event) for one in first.values()}
     if len(first) == len(numbered) and len(alike) == 1 and not is_verdict:
         return Root(f"all {len(numbered)} ranks: {_said(next(iter(first.values())))}", tuple(first))
-    if is_verdict:
-        rank = min(first, key=lambda rank: first[rank].event.line)
-        shown = next((one for one in failed[rank] if _priority(one) == _OWN), first[rank])
-    elif best == _OWN or _is_told(first, numbered, failed):
+    if is_verdict:  # the first one, which may be on several ranks
+        line = min(one.event.line for one in first.values())
+        first = {rank: one for rank, one in first.items() if one.event.line == line}
+    if is_verdict or best == _OWN or _is_told(first, numbered, failed):
         rank = _earliest(first, _named(ranks))
         if rank is None:
             words = f"ranks {listed(first)} failed: {_said(next(iter(first.values())))}"
             which = "; the logs do not tell which of them was first"
             return Root(words + which + _others(numbered, first, failed), tuple(first))
-        shown = first[rank]
+        shown = next((one for one in failed[rank] if _priority(one) == _OWN), first[rank])
     else:
         return Root(f"{_said(next(iter(first.values())))}{_others(numbered, first, failed)}")
     return Root(f"rank {rank} failed first: {_said(shown)}{_others(numbered, [rank], failed)}", (rank,))

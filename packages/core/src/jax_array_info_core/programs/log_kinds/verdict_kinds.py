@@ -15,18 +15,20 @@ VERDICT_KINDS = (
         (
             r"jai-cli run: process <rank> of \d{1,9} (?:was killed by (?:signal )?(?P<signal>\w{1,12})"
             r"|failed with exit code <exit_code>)",
-            r"process rank <rank> with PID \d{1,9} on node \S{1,200} exited on signal (?P<signal>\d{1,3})",
+            r"process rank <rank> with PID \d{1,9} on node \S{1,200} exited on\s{1,9}"
+            r"signal (?P<signal>\d{1,3})",
             r"Process name: \[\S{1,200}, ?<rank>\]",
             r"^= {1,9}RANK <rank> PID \d{1,9} RUNNING AT ",
             r"srun: error: \S{1,200}: tasks? (?P<ranks>\d[\d,-]{0,200}): "
             r"(?:Exited with exit code <exit_code>|(?P<signal>[A-Z][\w /]{1,40}))",
+            r"MPI_ABORT was invoked on rank <rank> in communicator MPI_COMM_WORLD",
             r"Root Cause \(first observed failure\):",
         ),
         "A launcher says how this process ended.",
         "Read the end of the log of that rank, and the events of its host.",
         details=(
             r"^= {1,9}(?:KILLED BY SIGNAL: (?P<signal>\d{1,3})|EXIT (?:CODE|STATUS): <exit_code>)",
-            r"^ {0,9}Exit code: {1,9}<exit_code>",
+            r"^ {0,9}(?:Exit code: {1,9}|(?:with e|E)rrorcode:? )<exit_code>",
             r"^ {0,9}rank {1,9}: <rank> \(local_rank",
             r"^ {0,9}exitcode {1,9}: (?P<exit_code>-?\d{1,9})",
         ),
