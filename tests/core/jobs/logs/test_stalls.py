@@ -45,6 +45,13 @@ def test_lines_without_progress_after_the_last_step_are_a_stall(form):
     assert (found.role, found.code) == ("stall", "JAI503")
 
 
+@pytest.mark.parametrize("text", ["epoch {} step {}", "step {1} of epoch {0}"])
+def test_the_step_is_not_the_epoch(text):
+    lines = [(second, text.format(3, second)) for second in range(1, 10)]
+    report = log_report(log([*lines, (3609, "still waiting")]))
+    assert "after step 9 at" in report.headline
+
+
 def test_a_log_that_ends_in_progress_is_not_stalled():
     """It may have been copied while the job runs."""
     report = log_report(log(steps(10)))

@@ -36,6 +36,7 @@ _AFTER_DEATH = re.compile(r"^wandb: |\bcrash|traceback|core dump|emergency|\bpro
 
 HEAD = 500
 """Characters in which a line may tell of progress."""
+_ORDER = {"epoch": 0, "bar": 1}
 _MOST_STEPS = 1000
 _MOST_GAPS = 20
 LONGEST_STEPS = 10
@@ -52,10 +53,8 @@ class Shape(NamedTuple):
     time: int
     """Place of the time; -1 without one."""
     is_progress: bool
-    step: tuple[int, int] | None
-    """Place of the number of the step."""
-    counters: tuple[tuple[str, int, int], ...]
-    """Names and places of all counters."""
+    counters: tuple[tuple[str, slice], ...]
+    """Names and places of all counters, an epoch first and a step last."""
     words: tuple[int, ...]
     """Words that make it a candidate."""
     is_traceback: bool
@@ -93,7 +92,6 @@ class Progress:
         "_clock",
         "_falls",
         "_latest",
-        "_step",
         "_tops",
         "done",
         "durations",
@@ -104,6 +102,7 @@ class Progress:
         "risen",
         "saved",
         "seconds",
+        "step",
         "steps",
         "tail",
         "time",
@@ -140,12 +139,8 @@ class Progress:
         self._falls = 0
         """How often a counter fell without a failure before it."""
         self._clock = b""
-        self._step = b""
-
-    @property
-    def step(self) -> int | None:
+        self.step: int | None = None
         """The last step."""
-        return int(self._step) if self._step else None
 
     @property
     def bound(self) -> float:
@@ -169,11 +164,24 @@ class Progress:
         if facts.is_done:
             self._see_end(line, number)
         if facts.is_progress:
-            self._see_counters(facts, line, number, failed)
+            tops, latest, is_fall = self._tops, self._latest, False
+            for name, place in facts.counters:
+                count = int(line[place])
+                if count > tops.get(name, -1):
+                    if name == "epoch":  # begins its steps again
+                        tops.clear()
+                        latest.clear()
+                    tops[name] = count
+                    self.risen = number
+                elif count < latest.get(name, 0):
+                    is_fall = True
+                latest[name] = count
+                if name != "bar":
+                    self.step = count
+            if is_fall:
+                self._see_fall(facts, number, failed)
             self.last = number
             self.steps += 1
-            if facts.step:
-                self._step = line[facts.step[0] : facts.step[1]]
             if facts.time >= 0 and self.time is not None:
                 if self.seconds is not None and len(self.durations) < _MOST_STEPS:
                     self.durations.append(max(0, self.time - self.seconds))
@@ -194,16 +202,16 @@ class Progress:
             few, rows = rows[:_MOST_STEPS], rows[_MOST_STEPS:]
             for facts, place in few:
                 self.see(facts, lines[place], first + place, failed)
-        steps = [(facts.counters, lines[place], place) for facts, place in rows if facts.is_progress]
+        steps = [(facts.counters, place) for facts, place in rows if facts.is_progress]
         count = self.steps + len(steps)
         # The first one tells whether counters fell after a failure, the highest and the last one the rest.
-        counts = [int(line[of[0][1] : of[0][2]]) if of else -1 for of, line, _ in steps]
+        counts = [int(lines[place][of[0][1]]) if of else -1 for of, place in steps]
         highest = counts.index(max(counts)) if counts else 0
-        read = {place for _, _, place in (*steps[:1], *steps[highest : highest + 1], *steps[-1:])}
+        read = {place for _, place in (*steps[:1], *steps[highest : highest + 1], *steps[-1:])}
         clock = self._clock
         for facts, place in rows:
-            is_new = facts.time >= 0 and not (clock and lines[place].startswith(clock, facts.time))
-            if is_new or facts.is_done or place in read:
+            time = facts.time
+            if (time >= 0 and lines[place][time : time + 8] != clock) or facts.is_done or place in read:
                 self.see(facts, lines[place], first + place, failed)
                 clock = self._clock
         self.steps = count
@@ -216,25 +224,14 @@ class Progress:
         if _SAVED.search(text):
             self.saved = number
 
-    def _see_counters(self, facts: Shape, line: bytes, number: int, failed: int) -> None:
-        """Take note of the counters of a line: a new epoch begins its steps again."""
-        counts = {name: int(line[start:end]) for name, start, end in facts.counters}
-        tops, latest, is_fall = self._tops, self._latest, False
-        if "epoch" in counts and counts["epoch"] > tops.get("epoch", -1):
-            tops.clear()
-            latest.clear()
-        for name, count in counts.items():  # of most lines
-            is_fall = is_fall or count < latest.get(name, 0)
-            latest[name] = count
-        if is_fall and failed > self.last:
-            self.restarts.append(Restart(self.last, number, is_usual=self._falls > 0))
-            tops.clear()
-        elif is_fall:
+    def _see_fall(self, facts: Shape, number: int, failed: int) -> None:
+        """Take note of a line with a counter below the one before it."""
+        if failed <= self.last:
             self._falls += 1
-        for name, count in counts.items():
-            if count > tops.get(name, -1):
-                tops[name] = count
-                self.risen = number
+            return
+        self.restarts.append(Restart(self.last, number, is_usual=self._falls > 0))
+        self._tops = {name: self._latest[name] for name, _ in facts.counters}
+        self.risen = number
 
     def _see_time(self, seconds: int, number: int) -> None:
         """Take note of a time that is not that of the line before."""
@@ -260,14 +257,15 @@ def is_progress(text: str) -> bool:
     return progress_in(re.sub(r"\d", "0", text[:HEAD])) is not None
 
 
-def counters_in(text: str) -> tuple[tuple[str, int, int], ...]:
-    """Return names and places of the counters in a line."""
-    return tuple(
-        ((count["name"] or "bar").lower(), *count.span(group))
+def counters_in(text: str) -> tuple[tuple[str, slice], ...]:
+    """Return names and places of the counters in a line, an epoch first and a step last."""
+    found = [
+        ((count["name"] or "bar").lower(), slice(*count.span(group)))
         for count in _PROGRESS.finditer(text, 0, HEAD)
         for group in ("number", "bar")
         if count[group]
-    )
+    ]
+    return tuple(sorted(found, key=lambda counter: _ORDER.get(counter[0], len(_ORDER))))
 
 
 def may_be_end(text: str) -> bool:

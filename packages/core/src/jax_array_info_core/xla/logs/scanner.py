@@ -28,7 +28,8 @@ _MOST_SOURCES, _MOST_WARNINGS = 200, 5
 """Lines of XLA's source whose warnings are counted, and warnings of each that are kept."""
 _SOURCE = re.compile(rb"([\w.-]+\.cc:0+)\] ?$")
 """Line of XLA's source, at the end of the header of its message."""
-_BLANK = re.compile(rb"\n{65,}")
+_BLANKS = b"\n" * 65
+_BLANK = re.compile(_BLANKS + b"+")
 _LONGEST_RECORD, _TAIL = 1 << 21, 1 << 20
 """Characters of an endless line that are kept: from the first word of a reader on, and at the end."""
 _Key = tuple[tuple[int, ...], str | None]
@@ -117,7 +118,7 @@ class Scanner:
             return
         head, self._unfinished = self._unfinished + head, tail
         start = 0
-        for blank in _BLANK.finditer(head):
+        for blank in _BLANK.finditer(head) if _BLANKS in head else ():  # to look is much faster than to match
             # No record goes on after many blank lines.
             self._take(head[start : blank.start()].split(b"\n"))
             self._read(len(self._lines))
@@ -166,7 +167,7 @@ class Scanner:
         if self._sources.keys() & kinds:
             self._count_warnings(lines, shapes, kinds)
         has_tracebacks = self._inside or any(facts.is_traceback for facts in kinds.values())
-        without_facts = {_INDENTED} if has_tracebacks else {_INDENTED, _PLAIN}
+        without_facts = (_INDENTED,) if has_tracebacks else (_INDENTED, _PLAIN)
         boring = {shape for shape, facts in kinds.items() if facts in without_facts}
         places: Sequence[int] = [place for place, shape in enumerate(shapes) if shape not in boring]
         if not has_tracebacks and not any(facts.rank or facts.words for facts in kinds.values()):
@@ -307,7 +308,7 @@ class Scanner:
         return words
 
 
-_PLAIN = Shape(None, -1, False, None, (), (), False, False, False)
+_PLAIN = Shape(None, -1, False, (), (), False, False, False)
 """Lines that say nothing, except that a traceback ended."""
 _INDENTED = _PLAIN._replace(is_indented=True)
 """Lines that say nothing at all."""
@@ -319,13 +320,11 @@ def _shape(line: bytes, shape: bytes, words: tuple[int, ...]) -> Shape:
     rank = RANK.match(text)
     progress = progress_in(text)
     start = text_start(text)[0]
-    step = progress.span("number") if progress and progress["number"] else None
     is_whole = _has_traceback(shape)
     return Shape(
         rank=next(rank.span(name) for name, digits in rank.groupdict().items() if digits) if rank else None,
         time=time_place(text),
         is_progress=progress is not None,
-        step=step,
         counters=counters_in(text) if progress else (),
         words=words or (-1,) * is_whole,
         is_traceback=_TRACEBACK in shape and not is_whole,
