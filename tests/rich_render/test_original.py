@@ -1,6 +1,6 @@
 """The output in the original package's README, to the byte: 8 CPU devices, 80 columns, no color.
 
-Two words differ: ``1 scalar`` was ``1×s``, and pictures have the indices of rows and columns at their edges.
+Three parts differ: ``1 scalar`` was ``1×s``, a sharded array has its bytes per device, and pictures have the indices of rows and columns at their edges.
 The README has the title of the first table in the wrong column. Rich centres it over the table's 57 columns.
 """
 
