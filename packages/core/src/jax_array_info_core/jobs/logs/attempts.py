@@ -183,6 +183,9 @@ def ranks_of(
         elif name in ranks and (failure := found_in(candidate, ranks[name], name, lines)):
             refusal, link = refusals.get(candidate.number), links.pop(name, "")
             found[name].append(failure._replace(refusal=refusal, link=link, seconds=seconds_of(whole)))
+    if has_ranks:
+        end = min(progress.done for progress in prefixed.values())  # all ended well after it
+        found[None] = [_outlived(one) if one.event.line < end else one for one in found[None]]
     attempts = attempts_of(found, ranks)
     return [
         OneRank(
@@ -195,6 +198,12 @@ def ranks_of(
         )
         for name, progress in ranks.items()
     ]
+
+
+def _outlived(failure: Found) -> Found:
+    """Return what a launcher says as an event that its job survived."""
+    survived = failure.is_ending and failure.event.role != "warning"
+    return failure._replace(event=replace(failure.event, is_fatal=False), survived=survived)
 
 
 def each_once(ranks: Iterable[OneRank]) -> Iterator[OneRank]:
