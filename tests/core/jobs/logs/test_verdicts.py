@@ -248,9 +248,9 @@ def test_after_a_restart_the_last_attempt_is_reported():
 def test_a_verdict_on_an_attempt_without_a_step_is_survived_by_a_good_end_of_all_ranks():
     verdict, good = "jai-cli run: process 1 of 4 failed with exit code 1", "training finished"
     ends = [f"[{rank}] {good}" for rank in range(4)]
-    report = log_report("\n".join([verdict, *STEPS, *ends]))
-    assert (report.headline, report.root_ranks) == ("nothing fatal in 17 lines; survived: 1", ())
-    report = log_report("\n".join([verdict, *STEPS, *ends[:3]]))
+    report = log_report([verdict, *STEPS, *ends])
+    assert (report.answer, report.root_ranks) == ("nothing fatal in 17 lines; survived: 1", ())
+    report = log_report([verdict, *STEPS, *ends[:3]])
     assert report.root_ranks == ("1",)
 
 
