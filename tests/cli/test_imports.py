@@ -60,7 +60,7 @@ MODULES = {"check": "tree", "diff": "tree", "explain": "show", "mesh": "show"} |
 """Pages that are part of another: a program with ``timeline=True`` has its timeline."""
 
 
-MOST = {"log five.log": 70, "memory record": 75, "top record": 58}
+MOST = {"log five.log": 75, "memory record": 75, "top record": 58}
 """The most modules that commands import which read what a job wrote."""
 ROOMS = (
     "trees.stored arrays.holders arrays.live programs.recompiles programs.advice facts.reports.all_reports"

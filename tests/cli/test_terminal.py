@@ -115,7 +115,10 @@ def test_a_pipe_gets_no_escapes_the_width_in_columns_and_only_ascii_if_the_encod
     assert printed.code == code_of(args), printed.text
     assert "\x1b" not in printed.text
     assert printed.text.isascii()
-    assert printed.width <= 50
+    if args[0] == "log":  # a pipe has its first line whole, for grep
+        assert max(map(len, printed.text.splitlines()[1:])) <= 50
+    else:
+        assert printed.width <= 50
 
 
 @some

@@ -140,7 +140,7 @@ def test_after_a_stop_that_it_does_not_notice_the_terminal_is_set_up_again(folde
 
 
 def test_a_page_follows_the_size_of_the_terminal(folder):
-    with top(str(folder), columns=80, lines=12) as terminal:
+    with top(str(folder), columns=80, lines=11) as terminal:
         terminal.wait_for("arrays on cuda:0")
         assert "train.py:31" not in terminal.text
         terminal.resize(200, 50)

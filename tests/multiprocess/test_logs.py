@@ -137,12 +137,10 @@ AT_ONCE = 3
 def start(folder, mode, port):
     """Start the four processes of a case, each with a log."""
     (folder / mode).mkdir()
-    program = folder / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
     processes = []
     for rank in range(4):
         with (folder / mode / f"rank{rank}.log").open("wb") as log:
-            command = [sys.executable, str(program), mode, str(rank), str(port)]
+            command = [sys.executable, str(folder / "program.py"), mode, str(rank), str(port)]
             processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
     return processes
 
@@ -169,6 +167,8 @@ def taken_port():
 
 def run(folder, modes, timeout=400):
     """Run the cases, a few at once, and end each process by its number."""
+    # Once: a process that starts while it is written again reads an empty program.
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     for first in range(0, len(modes), AT_ONCE):
         with contextlib.ExitStack() as ends:
             started = {}

@@ -66,6 +66,6 @@ def test_only_the_chosen_process_prints_and_each_panel_has_its_own_shards():
         assert legends == [[f"process 0: {places[0]}", f"process 1: {places[1]}"]] * 2
         cells = re.findall(r"CPU \d+ p\d", " ".join(texts))
         assert cells == [f"CPU {device} p{number // 4}" for number, device in enumerate(ids)]
-        rows = [re.split(" *│ *", text) for text in texts if "64.0 B" in text]
+        rows = [re.split(" *│ *", text) for text in texts if text.startswith("64.0 B")]
         assert rows[0] == ["64.0 B", "(8, 16)", "float32", "✔ (512.0 B total)", "x"]
         assert rows[1][0] == "64.0 B", "the fullest device"
