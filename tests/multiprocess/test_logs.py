@@ -175,9 +175,11 @@ def run(folder, modes, timeout=400):
             for mode in modes[first : first + AT_ONCE]:
                 port = ends.enter_context(taken_port() if mode == "port" else held_port())
                 started[mode] = start(folder, mode, port)
-                for process in started[mode]:
-                    ends.callback(process.wait)
-                    ends.callback(process.kill)
+            processes = [process for case in started.values() for process in case]
+            for process in processes:
+                ends.callback(process.wait)
+            for process in processes:  # all before the first wait, so that none writes of another's end
+                ends.callback(process.kill)
             end = time.monotonic() + timeout
             for mode, processes in started.items():
                 wait_for(folder, mode, processes, end)

@@ -2,11 +2,13 @@
 
 import dis
 import gc
+import io
 import threading
 import time
 import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -23,6 +25,8 @@ from tests.records import lines_in, of_kind, record_of, until
 from .samples import record_stall, record_start, samples_of, write_record
 
 pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("devices")]
+
+STATUS = Path("/proc/thread-self/status")
 
 
 def elsewhere(work, *args):
@@ -373,7 +377,10 @@ def test_a_recorder_writes_each_stall_once_until_it_stops(tmp_path, monkeypatch)
     assert timeline_report(tmp_path).processes[0].stall is None
 
 
-@pytest.mark.skipif(stalls._sleeps(threading.get_native_id()) == b"", reason="the system has no such numbers")
+@pytest.mark.skipif(
+    not STATUS.exists() or "\nvoluntary_ctxt_switches:" not in STATUS.read_text(),
+    reason="only Linux counts in /proc how often a thread has slept; elsewhere such a thread is not told",
+)
 def test_a_main_thread_that_sleeps_is_told_by_a_recorder_without_steps(tmp_path, monkeypatch):
     """Until it goes on."""
     monkeypatch.setattr(stalls, "LEAST", 0.1)
@@ -391,9 +398,12 @@ def test_a_main_thread_that_sleeps_is_told_by_a_recorder_without_steps(tmp_path,
     assert timeline_report(tmp_path).processes[0].stall is None
 
 
-def test_a_thread_that_runs_or_is_not_known_has_no_number_of_sleeps():
+def test_a_thread_that_runs_or_is_not_known_has_no_number_of_sleeps(monkeypatch):
     assert stalls._sleeps(threading.get_native_id()) is None
     assert stalls._sleeps(-1) is None
+    uncounted = b"Name:\tpython\nState:\tS (sleeping)\n"
+    monkeypatch.setattr(stalls, "open", lambda *_: io.BytesIO(uncounted), raising=False)
+    assert stalls._sleeps(1) is None
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def _sleeps(thread: int | None) -> bytes | None:
             state, _, numbers = file.read().partition(b"\nvoluntary_ctxt_switches:")
     except OSError:
         return None
-    return numbers if b"\nState:\tS" in state or b"\nState:\tD" in state else None
+    return (numbers or None) if b"\nState:\tS" in state or b"\nState:\tD" in state else None
 
 
 def _stall(
