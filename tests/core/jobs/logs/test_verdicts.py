@@ -1,5 +1,7 @@
 """Verdicts of launchers on ranks come first; the ends that follow from another one blame no rank."""
 
+import textwrap
+
 import pytest
 
 from jax_array_info_core import log_report
@@ -53,6 +55,28 @@ def test_a_verdict_names_the_rank(before, line, words):
     assert report.headline.startswith(f"rank 2 failed first: {words}")
     assert report.root_ranks == ("2",)
     assert report.findings[0].rank == "2"
+
+
+def test_the_summary_of_torchrun_is_one_verdict_with_its_signal():
+    """Its exception and the cause below it are two lines on one end."""
+    summary = """\
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+        ============================================================
+        train.py FAILED
+        ------------------------------------------------------------
+        Failures:
+          <NO_OTHER_FAILURES>
+        ------------------------------------------------------------
+        Root Cause (first observed failure):
+        [0]:
+          time      : 2026-10-02_11:05:31
+          rank      : 3 (local_rank: 3)
+          exitcode  : -9 (pid: 4174)
+          traceback : Signal 9 (SIGKILL) received by PID 4174
+        ============================================================"""
+    report = log_report([*STEPS, *textwrap.dedent(summary).splitlines()])
+    assert report.headline == "rank 3 failed first: killed by SIGKILL"
+    assert [event.rank for event in report.events] == ["3"]
 
 
 def test_the_own_error_of_the_rank_says_more_than_the_verdict():
