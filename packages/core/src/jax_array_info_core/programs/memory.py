@@ -95,22 +95,11 @@ def figures_of(statistics: MemoryStatistics | None, platform: str) -> ProgramMem
         platform: Platform that it is compiled for.
     """
     figures = statistics or MemoryStatistics()
+    # On CPU, from JAX 0.7 on, the peak is little more than the arguments, without any temporary value. On
+    # TPU, its temporary values are those of the fullest memory, which may be VMEM.
+    peak = None if platform in ("cpu", "tpu") else figures.peak_nbytes or None
     return ProgramMemory(
-        argument_nbytes=figures.argument_nbytes,
-        output_nbytes=figures.output_nbytes,
-        alias_nbytes=figures.alias_nbytes,
-        temporary_nbytes=figures.temporary_nbytes,
-        code_nbytes=figures.code_nbytes,
-        # On CPU, from JAX 0.7 on, it is little more than the arguments, without any temporary value. On TPU,
-        # its temporary values are those of the fullest memory, which may be VMEM.
-        peak_nbytes=None if platform in ("cpu", "tpu") else figures.peak_nbytes or None,
-        host_argument_nbytes=figures.host_argument_nbytes,
-        host_output_nbytes=figures.host_output_nbytes,
-        host_alias_nbytes=figures.host_alias_nbytes,
-        host_temporary_nbytes=figures.host_temporary_nbytes,
-        temporaries=None,
-        live_nbytes=None,
-        elsewhere=None,
+        **figures._replace(peak_nbytes=peak)._asdict(), temporaries=None, live_nbytes=None, elsewhere=None
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..arrays.origins.origins import UserLines
@@ -37,6 +38,7 @@ from ..geometry.layouts.notation import as_nbytes
 from ..geometry.layouts.spec import mesh_sizes
 from ..xla.hlo.module import Module, read_module
 from .compiled import (
+    CompiledStages,
     caveats_of_tracing,
     compiled_of,
     definition_of,
@@ -162,22 +164,11 @@ def program_report(
         given, returned = _leaves(f, args, kwargs, values, compiled.stages, module)
         interface, passed = _interface(given, returned, compiled.stages, module, lines, parts)
         place, platform = place_of(compiled, [*given, *returned])
-        name, origin = definition_of(f, compiled.stages, module, lines)
         fields: Fields = {
-            "name": name,
-            "origin": origin,
-            "mesh": interface.mesh,
+            **_plain_fields(f, compiled, interface, passed, module, lines),
             "platform": platform,
             "topology": place.text if place else None,
-            "arguments": interface.arguments,
-            "outputs": interface.outputs,
-            "constraints": interface.constraints,
-            "out_of_memory": out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
-            "device_count": interface.device_count,
             "caveats": caveats_of_tracing(compiled.traced_on, place),
-            "passed_on": None
-            if passed is None
-            else tuple(interface.arguments[number].path for number in sorted(passed)),
             "ignored_codes": codes,
             "min_nbytes": least,
         }
@@ -199,23 +190,23 @@ def program_report(
                 hbm_nbytes=hbm,
                 parts=parts,
             )
-            nothing: Fields = {}
             for part, make in PARTS.items():
-                fields |= parts.made(part, functools.partial(make, program, fields), nothing)
+                fields |= parts.made(part, functools.partial(make, program, fields), {})
         elif not compiled.refusal:
             errors = (f"the compiled program cannot be read ({one.error})" for one in parts.left_out)
             fields["reason"] = next(errors, _NO_RECORD)
         fields["left_out"] = parts.left_out
-    if steady and module is not None:
-        following = next_arguments((args, kwargs), values, given, returned, passed or {})
-        calls = MOST_CALLS if steady is True else steady
-        fields["steady_sent_nbytes"] = _sent_nbytes(fields) if passed == {} else None
-        if following is not None and calls > 1:
-            args, kwargs = following
-            options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": False}
-            later = program_report(f, *args, steady=calls - 1, **options, **kwargs)
-            fields["steady_sent_nbytes"] = later.steady_sent_nbytes
-    return ProgramReport(**fields)
+    report = ProgramReport(**fields)
+    if not steady or module is None:
+        return report
+    nbytes = report.sent_nbytes if passed == {} else None
+    following = next_arguments((args, kwargs), values, given, returned, passed or {})
+    calls = MOST_CALLS if steady is True else steady
+    if following is not None and calls > 1:
+        args, kwargs = following
+        options: Fields = {"topology": topology, "dcn": dcn, "explain": False}
+        nbytes = program_report(f, *args, steady=calls - 1, **options, **kwargs).steady_sent_nbytes
+    return replace(report, steady_sent_nbytes=nbytes)
 
 
 def program_timeline_report(
@@ -313,9 +304,22 @@ def _interface(
     return Interface(mesh, arguments, outputs, constraints), passed
 
 
-def _sent_nbytes(fields: Fields) -> int | None:
-    """Return the bytes that a device sends in one call; None if a part of them is unknown."""
-    if fields["sent"] is None:
-        return None
-    is_unknown = fields["sent"].unknown_count or {*fields["unread"]} - {*fields["unread_local"]}
-    return None if is_unknown else fields["sent"].nbytes
+def _plain_fields(
+    f: Any,
+    compiled: CompiledStages,
+    interface: Interface,
+    passed: Collection[int] | None,
+    module: Module | None,
+    lines: UserLines,
+) -> Fields:
+    """Return the fields of a report that it has also of a program whose record cannot be read."""
+    name, origin = definition_of(f, compiled.stages, module, lines)
+    paths = [argument.path for argument in interface.arguments]
+    return {
+        "name": name,
+        "origin": origin,
+        **interface._asdict(),
+        "out_of_memory": out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
+        "device_count": interface.device_count,
+        "passed_on": None if passed is None else tuple(paths[number] for number in sorted(passed)),
+    }

@@ -202,10 +202,9 @@ def _memory(program: Program, fields: Fields) -> Fields:
     available = program.hbm_nbytes
     if available is None and topology is not None:
         available = topology.memory_nbytes
-    if available is None:
-        return {"memory": memory}
-    needed = memory.allocated_nbytes
-    memory = replace(memory, required_nbytes=needed, available_nbytes=available)
+    if available is not None:
+        needed = memory.allocated_nbytes
+        memory = replace(memory, required_nbytes=needed, available_nbytes=available)
     return {"memory": memory}
 
 
