@@ -13,7 +13,7 @@ from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.progress import Progress, Restart
 from ...xla.logs.scanner import Candidate, Scanner
 from .chains import chained, link_of, unfolded
-from .events import NOT_INTERPRETED, VERDICT, Found, OneRank, found_in, numbers_agree, seconds_of, words_of
+from .events import NOT_INTERPRETED, VERDICT, Found, OneRank, found_in, kind_words, numbers_agree, seconds_of
 
 _MEMORY = ("program memory", "other memory")
 _LIMIT = "rematerialization limit"
@@ -141,7 +141,7 @@ def _of_both(first: Found, later: Found) -> Found:
         line=first.event.line,
         place=first.event.place or later.event.place,
         is_fatal=first.event.is_fatal or later.event.is_fatal,
-        words="" if main.kind is None else words_of(main.kind, numbers),
+        words="" if main.kind is None else kind_words(main.kind, numbers),
     )
     refusal = _with_table(first, later)
     return main._replace(event=event, survived=later.survived, seconds=first.seconds, refusal=refusal)

@@ -231,7 +231,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         is_fatal=is_ending and not survived,
         place="" if kind is not None and kind.is_of_all else _place(candidate, lines),
         numbers=numbers,
-        words="" if kind is None else str(numbers.pop("said", "")) or words_of(kind, numbers),
+        words="" if kind is None else str(numbers.pop("said", "")) or kind_words(kind, numbers),
         cause="" if kind is None else kind.cause,
         remedy=_UNKNOWN if kind is None else kind.remedy,
     )
@@ -250,7 +250,7 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
     )
 
 
-def words_of(kind: Kind, numbers: Mapping[str, int | str]) -> str:
+def kind_words(kind: Kind, numbers: Mapping[str, int | str]) -> str:
     """Return what the numbers of a line say."""
     if kind.name == VERDICT:
         return verdict_words(numbers)
