@@ -385,6 +385,12 @@ def test_several_silent_ranks_are_all_named(tmp_path):
     assert report.headline.startswith("ranks 0, 1 have no error: killed from outside, or ended early")
 
 
+def test_the_words_on_one_silent_rank_among_missing_ones_are_singular():
+    report = log_report(["[0]: step 1", "[0]: step 2", f"[2]: {GLOO}", "[2]: step 1"])
+    words = "rank 0 has no error: killed from outside, or ended early; no evidence of who was first; "
+    assert report.headline == f"{words}1 other rank ended in consequence; no log of rank 1"
+
+
 def test_what_follows_a_death_is_no_progress():
     for line in ("wandb: epoch 3", "Crash report saved to /tmp/x", "  step 3 expected"):
         assert log_report([*TRACEBACK, line]).is_fatal, line

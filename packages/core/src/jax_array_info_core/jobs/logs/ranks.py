@@ -85,22 +85,19 @@ def root_of(ranks: Sequence[OneRank]) -> Root:
         return _alone(next(iter(first)), failed, ranks)
     if best == _CONSEQUENCE:
         return _without_root(numbered, failed, _named(ranks))
-    is_verdict = best in (_SIGNAL, _EXIT)
-    alike = {shape_of(one.event) for one in first.values()}
-    if len(first) == len(numbered) and len(alike) == 1 and not is_verdict:
-        return Root(f"all {len(numbered)} ranks: {_said(next(iter(first.values())))}", tuple(first))
-    if is_verdict:  # the first one, which may be on several ranks
+    if best in (_SIGNAL, _EXIT):  # the first verdict, which may be on several ranks
         line = min(one.event.line for one in first.values())
         first = {rank: one for rank, one in first.items() if one.event.line == line}
-    if is_verdict or best == _OWN or _is_told(first, numbered, failed):
-        rank = _earliest(first, _named(ranks))
-        if rank is None:
-            words = f"ranks {listed(first)} failed: {_said(next(iter(first.values())))}"
-            which = "; the logs do not tell which of them was first"
-            return Root(words + which + _others(numbered, first, failed), tuple(first))
-        shown = next((one for one in failed[rank] if _priority(one) == _OWN), first[rank])
-    else:
-        return Root(f"{_said(next(iter(first.values())))}{_others(numbered, first, failed)}")
+    elif len(first) == len(numbered) and len({shape_of(one.event) for one in first.values()}) == 1:
+        return Root(f"all {len(numbered)} ranks: {_said(next(iter(first.values())))}", tuple(first))
+    said, others = _said(next(iter(first.values()))), _others(numbered, first, failed)
+    if best > _EXIT and not _is_told(first, numbered, failed):
+        return Root(said + others)
+    rank = _earliest(first, _named(ranks))
+    if rank is None:
+        which = "; the logs do not tell which of them was first"
+        return Root(f"{listed(first)} failed: {said}{which}{others}", tuple(first))
+    shown = next((one for one in failed[rank] if _priority(one) == _OWN), first[rank])
     return Root(f"rank {rank} failed first: {_said(shown)}{_others(numbered, [rank], failed)}", (rank,))
 
 
@@ -129,13 +126,14 @@ def _alone(rank: str | None, failed: _Failed, ranks: Sequence[OneRank]) -> Root:
     failure = failed[rank][0]
     event = failure.event
     ended = [
-        (other, one.event.summary)
+        (other, f"; rank {other}: {one.event.summary}")
         for other, events in failed.items()
         for one in events
         if one.event.kind == VERDICT and one.event.role == "root" and other != rank
     ]
-    named = "".join(f"; rank {other}: {summary}" for other, summary in ended[:1])
-    accused = tuple(other for other, _ in ended[:1]) if rank is None else (rank,)
+    other, named = ended[0] if ended else (None, "")
+    first = rank or other
+    accused = () if first is None else (first,)
     if event.kind == "timed out":
         return Root(_timed_out(event, ranks))
     if event.kind == "never registered":
@@ -168,8 +166,8 @@ def _timed_out(event: LogEvent, ranks: Sequence[OneRank]) -> str:
     words = f"timed out after {event.numbers['seconds']} s"
     if not wrote or not silent:
         return words
-    have = f"{'rank' if len(wrote) == 1 else 'ranks'} {listed(sorted(wrote, key=_by_number))} wrote where"
-    return f"{words}: {have} they stood, {'rank' if len(silent) == 1 else 'ranks'} {listed(silent)} did not"
+    have = listed(sorted(wrote, key=_by_number))
+    return f"{words}: {have} wrote where they stood, {listed(silent)} did not"
 
 
 def _by_number(rank: str | None) -> tuple[int, str]:
@@ -198,7 +196,7 @@ def _without_root(ranks: Sequence[OneRank], failed: _Failed, named: Mapping[str,
     silent_ranks = [member.rank for member in ranks if member.rank not in failed]
     if waiting := [failure for failure in events if failure.event.kind == "never registered"]:
         late = silent_ranks or missing_ranks(here)
-        who = f"{'rank' if len(late) == 1 else 'ranks'} {listed(late)}" if late else "the others"
+        who = listed(late) if late else "the others"
         words = f"never all connected: {counted(len(failed), 'rank', 'ranks')} waited for {who}"
         return Root(f"{words} ({waiting[0].event.summary})", tuple(late))
     accused = [rank for rank in named if rank not in failed]
@@ -217,16 +215,15 @@ def _without_root(ranks: Sequence[OneRank], failed: _Failed, named: Mapping[str,
         accused[0], ("the coordinator" if accused == ["0"] and "0" not in here else "", len(failed))
     )
     because = f" ({counted(reason[1], 'rank', 'ranks')}: {reason[0]})" if reason[0] else ""
-    who = f"{'rank' if len(accused) == 1 else 'ranks'} {listed(accused)}"
+    who = listed(accused)
     if accused[0] in failed:
         own = min(failed[accused[0]], key=lambda one: one.event.line).previous
         words = (
             f"{who} {'was late' if reason[0].startswith(LATE) else 'ended early'}{because}{_last_words(own)}"
         )
     elif accused[0] in here:
-        have = "has" if len(accused) == 1 else "have"
         tail = read_line(here[accused[0]].progress.tail).text
-        words = f"{who} {have} no error: killed from outside, or ended early{because}{_last_words(tail)}"
+        words = f"{_without_error(accused)}{because}{_last_words(tail)}"
     else:
         words = f"{who} failed first: its log is not here{because}"
     return Root(words + _others(ranks, accused, failed), tuple(accused))
@@ -248,11 +245,17 @@ def _last_words(text: str) -> str:
 def _unknown(silent: Sequence[str | None], failed: _Failed, named: Mapping[str, tuple[str, int]]) -> str:
     """Return the sentence where the logs do not tell the rank."""
     if silent:
-        return f"ranks {listed(silent)} have no error: killed from outside, or ended early; {NO_EVIDENCE}"
+        return f"{_without_error(silent)}; {NO_EVIDENCE}"
     first = min((failure for events in failed.values() for failure in events), key=_order)
     others = [rank for rank in named if rank in failed]
     also = f" (rank {others[0]}: {named[others[0]][0]}, in consequence)" if others else ""
     return f"ended in consequence of another failure: {first.event.summary}; {NO_EVIDENCE}{also}"
+
+
+def _without_error(ranks: Sequence[str | None]) -> str:
+    """Return the words on ranks that ended without an error."""
+    have = "has" if len(ranks) == 1 else "have"
+    return f"{listed(ranks)} {have} no error: killed from outside, or ended early"
 
 
 def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) -> str | None:
@@ -268,9 +271,7 @@ def _earliest(first: Mapping[str | None, Found], named: Mapping[str, object]) ->
     return next(rank for rank, seconds in times.items() if seconds == least)
 
 
-def _others(
-    ranks: Sequence[OneRank], roots: Iterable[str | None], failed: Mapping[str | None, Sequence[Found]]
-) -> str:
+def _others(ranks: Sequence[OneRank], roots: Iterable[str | None], failed: _Failed) -> str:
     """Return the words on the other ranks, and on those without a log."""
     roots = set(roots)
     ends = [_priority(events[0]) for rank, events in failed.items() if rank is not None and rank not in roots]
@@ -283,9 +284,7 @@ def _others(
     ]
     words = "".join(f"; {counted(count, singular, plural)}" for count, singular, plural in parts if count)
     missing = missing_ranks([member.rank for member in ranks])
-    return words + (
-        f"; no log of {'rank' if len(missing) == 1 else 'ranks'} {listed(missing)}" if missing else ""
-    )
+    return words + (f"; no log of {listed(missing)}" if missing else "")
 
 
 def missing_ranks(ranks: Iterable[str | None]) -> list[str]:
@@ -299,10 +298,11 @@ def missing_ranks(ranks: Iterable[str | None]) -> list[str]:
 
 
 def listed(ranks: Iterable[str | None]) -> str:
-    """Return ranks as a list, the first ones by name: ``1, 5 and 3 more``."""
+    """Return ranks as a list, the first ones by name: ``rank 1``, ``ranks 1, 5 and 3 more``."""
     names = [str(rank) for rank in ranks]
     more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {format_number(more)} more" if more > 0 else "")
+    words = f"{'rank' if len(names) == 1 else 'ranks'} {', '.join(names[:_MOST_NAMED])}"
+    return words + (f" and {format_number(more)} more" if more > 0 else "")
 
 
 def rank_logs(ranks: Sequence[OneRank]) -> tuple[RankLog, ...]:
