@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from ...arrays.origins.origins import UserLines
 from ...programs.log_kinds.memory_kinds import memory_numbers
@@ -15,7 +14,8 @@ from ...xla.logs.scanner import Candidate, Scanner
 from .chains import chained, link_of, unfolded
 from .events import NOT_INTERPRETED, VERDICT, Found, OneRank, found_in, kind_words, numbers_agree, seconds_of
 
-_MEMORY = ("program memory", "other memory")
+MEMORY = ("program memory", "other memory")
+"""Categories of failures of memory."""
 _LIMIT = "rematerialization limit"
 _ANY_ALLOCATION = "allocation"
 """The kind of the message that also follows the messages of other allocators."""
@@ -23,31 +23,10 @@ _ON_GPU = {_ANY_ALLOCATION, "cuda async allocation", "arguments exceed limit"}
 """Kinds of messages on one failure of a GPU."""
 
 
-class Attempts(NamedTuple):
-    """The attempts of a rank in a log."""
-
-    restarts: Sequence[Restart]
-    """The restarts."""
-
-    @property
-    def start(self) -> int:
-        """Line at which the last attempt begins; 0 for the first one."""
-        return self.restarts[-1].line if self.restarts else 0
-
-    def before(self, found: Iterable[Found]) -> list[Found]:
-        """Return what ended the attempt before the last one."""
-        if not self.restarts:
-            return []
-        ended = (
-            one for one in found if self.restarts[-1].last < one.event.line < self.start and one.is_ending
-        )
-        return [one._replace(event=replace(one.event, is_fatal=True), survived=False) for one in ended]
-
-
-def attempts_of(
+def restarts_of(
     found: Mapping[str | None, Sequence[Found]], ranks: Mapping[str | None, Progress]
-) -> dict[str | None, Attempts]:
-    """Return the attempts of each rank.
+) -> dict[str | None, list[Restart]]:
+    """Return the restarts of each rank.
 
     A counter that falls is a restart if a failure stands between it and the progress before it: one that no
     process survives, or an exception in a log whose counters do not fall otherwise. A launcher, whose lines
@@ -61,10 +40,10 @@ def attempts_of(
         lines = hard if restart.is_usual else soft
         return bisect(lines, restart.line) > bisect(lines, restart.last)
 
-    attempts = {name: Attempts([*filter(is_one, progress.restarts)]) for name, progress in ranks.items()}
-    if None in attempts and len(attempts) > 1:
-        attempts[None] = max(attempts.values(), key=lambda one: one.start)
-    return attempts
+    restarts = {name: [*filter(is_one, progress.restarts)] for name, progress in ranks.items()}
+    if None in restarts and len(restarts) > 1:
+        restarts[None] = max(restarts.values(), key=lambda of_rank: [one.line for one in of_rank[-1:]])
+    return restarts
 
 
 def failures_of(found: Iterable[Found]) -> list[Found]:
@@ -89,7 +68,7 @@ def failures_of(found: Iterable[Found]) -> list[Found]:
                 kept[place] = kept[place]._replace(refusal=_with_table(kept[place], failure))
             continue
         last, place = failure, None
-        if event.numbers or event.category in _MEMORY:  # any other is a failure of its own
+        if event.numbers or event.category in MEMORY:  # any other is a failure of its own
             place = next(
                 (at for at in reversed(range(len(kept))) if _is_one_failure(kept[at], failure)), None
             )
@@ -116,9 +95,9 @@ def _is_one_failure(first: Found, later: Found) -> bool:
         return False  # they list the buffers of different programs
     kinds, numbers = {first.event.kind, later.event.kind}, first.event.numbers
     if len(kinds) == 1 and numbers and numbers == later.event.numbers:
-        return first.event.category not in _MEMORY or first.event.role == later.event.role
+        return first.event.category not in MEMORY or first.event.role == later.event.role
     if any(
-        failure.event.category not in _MEMORY and failure.event.kind != _LIMIT for failure in (first, later)
+        failure.event.category not in MEMORY and failure.event.kind != _LIMIT for failure in (first, later)
     ):
         return False
     is_alike = len(kinds) == 1 or _LIMIT in kinds or kinds <= _ON_GPU
@@ -168,11 +147,11 @@ def ranks_of(
     # The numbers of steps before each line are no ranks.
     is_repeated = any(progress.line_count > 1 for progress in prefixed.values())
     has_ranks = rank is None and len(prefixed) > 1 and is_repeated and 2 * count >= scanner.line_count
-    every = list(scanner.ranks.values()) or [Progress()]
-    # Lines without a prefix are the launcher's.
-    launcher: dict[str | None, Progress] = {None: scanner.ranks.get(None, Progress())}
-    ranks = prefixed | launcher if has_ranks else {rank: _joined(every, scanner.line_count)}
-    if not has_ranks:
+    ranks: dict[str | None, Progress]
+    if has_ranks:  # lines without a prefix are the launcher's
+        ranks = {**prefixed, None: scanner.ranks.get(None, Progress())}
+    else:
+        ranks = {rank: _joined([*scanner.ranks.values()] or [Progress()], scanner.line_count)}
         ranks[rank].tail = scanner.tail
     found: dict[str | None, list[Found]] = {name: [] for name in ranks}
     links: dict[str | None, str] = {}
@@ -186,18 +165,26 @@ def ranks_of(
     if has_ranks:
         end = min(progress.done for progress in prefixed.values())  # all ended well after it
         found[None] = [_outlived(one) if one.event.line < end else one for one in found[None]]
-    attempts = attempts_of(found, ranks)
-    return [
-        OneRank(
-            name,
-            failures_of(one for one in found[name] if one.event.line >= attempts[name].start),
-            progress,
-            attempts[name].start,
-            len(attempts[name].restarts) + 1,
-            failures_of(attempts[name].before(found[name])),
-        )
-        for name, progress in ranks.items()
-    ]
+    restarts = restarts_of(found, ranks)
+    return [_rank(name, found[name], progress, restarts[name]) for name, progress in ranks.items()]
+
+
+def _rank(
+    name: str | None, found: Sequence[Found], progress: Progress, restarts: Sequence[Restart]
+) -> OneRank:
+    """Return a rank with the failures of its last attempt, and with what ended the attempt before it."""
+    before, start = (restarts[-1].last, restarts[-1].line) if restarts else (0, 0)
+    ended = (one for one in found if before < one.event.line < start and one.is_ending)
+    return OneRank(
+        name,
+        failures_of(one for one in found if one.event.line >= start),
+        progress,
+        start,
+        attempt=len(restarts) + 1,
+        earlier=failures_of(
+            one._replace(event=replace(one.event, is_fatal=True), survived=False) for one in ended
+        ),
+    )
 
 
 def _outlived(failure: Found) -> Found:

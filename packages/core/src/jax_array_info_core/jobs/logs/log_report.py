@@ -23,7 +23,7 @@ from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.lines import POD_HASH, YEAR
 from ...xla.logs.scanner import Scanner
 from ..logs import LOG_SUFFIXES
-from .attempts import each_once, is_ended, ranks_of
+from .attempts import MEMORY, each_once, is_ended, ranks_of
 from .events import WORDS, Found, OneRank
 from .ranks import clock, fatal_of, rank_logs, root_of, shape_of
 from .repeated import repeated_warnings
@@ -359,7 +359,7 @@ def _report(
 
 def _with_row(failure: Found, rows: Sequence[OutOfMemory], places: Mapping[Refusal, int]) -> Found:
     """Return a failure of memory with the place of the row that has its table."""
-    is_memory = failure.event.category in ("program memory", "other memory")
+    is_memory = failure.event.category in MEMORY
     place = places.get(failure.refusal) if is_memory and failure.refusal is not None else None
     if place is None or not rows[place].buffers:
         return failure

@@ -24,7 +24,7 @@ def with_verdicts(ranks: Sequence[OneRank]) -> list[OneRank]:
     is_limited = any(one.event.kind == EXTERNAL[1] for member in ranks for one in member.found)
     for member in ranks:
         verdicts = [failure for failure in member.found if failure.event.kind == VERDICT]
-        found[member.rank] = [failure for failure in member.found if failure not in verdicts]
+        found[member.rank] = [failure for failure in member.found if failure.event.kind != VERDICT]
         for place, verdict in enumerate(verdicts):
             signal = signal_of(verdict.event.numbers)
             sent = signal in BY_OTHERS or (place > 0 and signal == "SIGKILL")
