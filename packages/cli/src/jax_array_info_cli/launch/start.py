@@ -44,11 +44,15 @@ _CHUNK = 2**16
 _FULLEST = 2**20
 """Maximum bytes in a pipe, unless root has set more."""
 
+_HEAD_OF_GLOO = b"[Gloo] Rank "
 _OF_GLOO = re.compile(
-    rb"(\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
-    rb"Expected number of connected peer ranks is : \d+)+"
+    rb"\[Gloo\] Rank (?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
+    rb"Expected number of connected peer ranks is : )+"
 )
-"""A line that Gloo, which runs collectives between CPUs, prints for each group of devices."""
+"""A line that Gloo, which runs collectives between CPUs, prints for each group of devices.
+
+Its threads print at once, a piece at a time: a line may have the pieces of several, and their ends follow.
+"""
 
 
 @contextlib.contextmanager
@@ -84,7 +88,7 @@ class Relay:
     def add(self, process: int, pipe: int, target: int | None) -> None:
         """Begin to forward a pipe of a process to a descriptor; None if the pipe is only ever closed."""
         read = functools.partial(_read, pipe)
-        self._pipes[pipe] = process, target, split_lines(iter(read, b""))
+        self._pipes[pipe] = process, target, without_gloo(split_lines(iter(read, b"")))
         self._poll.register(pipe, select.POLLIN)
 
     def ready(self, seconds: float) -> list[int]:
@@ -122,10 +126,10 @@ class Relay:
             self.forward([*self._pipes], heard)
 
     def write(self, process: int, lines: Iterable[bytes], target: int) -> None:
-        """Write lines with the prefix of a process, apart from those of Gloo."""
+        """Write lines with the prefix of a process."""
         prefix = self.prefix(process).encode()
         data = self._unwritten[target]
-        data += b"".join(prefix + line + b"\n" for line in lines if not _OF_GLOO.fullmatch(line))
+        data += b"".join(prefix + line + b"\n" for line in lines)
         try:
             while data and self.error is None:
                 with interruptible():
@@ -162,6 +166,21 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield lines
     if line:
         yield [bytes(line)]
+
+
+def without_gloo(pieces: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """Yield lists of lines without those of Gloo, and without the line ends of those printed at once."""
+    ends = 0
+    for lines in pieces:
+        kept = []
+        for line in lines:
+            if _OF_GLOO.fullmatch(line):
+                ends += line.count(_HEAD_OF_GLOO) - 1
+            elif ends and not line:
+                ends -= 1
+            else:
+                kept.append(line)
+        yield kept
 
 
 _FRAMES = tuple(f'  File "{file}'.encode() for file in LAUNCHING)
