@@ -55,6 +55,7 @@ _PLACES = {
     ".tree": (
         "ElsewhereBytes ExcessBytes LeafStatistics TreeMesh TreeReport TreeRow UnmatchedAxes UnmatchedName"
     ),
+    ".work": "WorkLine WorkShare",
 }
 """Public names by the module from which each is imported at first use."""
 

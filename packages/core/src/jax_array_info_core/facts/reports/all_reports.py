@@ -165,6 +165,10 @@ from .tree import (
     UnmatchedAxes as UnmatchedAxes,
     UnmatchedName as UnmatchedName,
 )
+from .work import (
+    WorkLine as WorkLine,
+    WorkShare as WorkShare,
+)
 
 Report = (
     AdviceReport

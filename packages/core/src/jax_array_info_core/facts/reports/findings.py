@@ -227,6 +227,12 @@ class Finding:
     nbytes: quantities.Total | None = None
     """Bytes per device that the finding is about; None if bytes do not apply."""
 
+    sent_nbytes: quantities.Total | None = None
+    """Bytes that a device sends in one call because of it; None if they are not known, or do not apply."""
+
+    flops: quantities.Total | None = None
+    """Operations that a device repeats in one call; None if they are not known, or do not apply."""
+
     leaves: tuple[FindingLeaf, ...] = ()
     """The leaves, the most bytes first."""
 

@@ -29,6 +29,7 @@ from .program_findings import (
 )
 from .program_memory import ProgramMemory, ProgramTimelineReport
 from .program_values import Constraint, Donation, ProgramValue, RepeatedValue, UncountedFlops, repeated_values
+from .work import WorkShare
 
 _MOST = 3
 """Maximum number of arguments that are named."""
@@ -130,6 +131,9 @@ class ProgramReport(Displayed):
     xla_flops: quantities.Total | None = None
     """All floating-point operations on one device as XLA's cost analysis counts them: a loop's body once.
     None where the backend tells none."""
+
+    work: WorkShare | None = None
+    """How the heavy work is divided over the devices."""
 
     uncounted_flops: tuple[UncountedFlops, ...] | None = ()
     """Operations that are not counted, such as kernels of Pallas."""
