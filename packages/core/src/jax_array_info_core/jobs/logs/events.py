@@ -175,15 +175,26 @@ class OneRank(NamedTuple):
     """What ended the attempt before it."""
 
 
-def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
-    """Return the event of a candidate; None if it is about nothing.
+class _Reading(NamedTuple):
+    """What the lines of a candidate are about."""
 
-    Args:
-        candidate: The line, with those around it.
-        progress: Progress of its rank.
-        rank: Its rank.
-        lines: The search for the user's line.
-    """
+    line: Line
+    record: str
+    """Its text, with the lines that continue it."""
+
+    kind: Kind | None
+    match: re.Match[str] | None
+    """Where the record has the words of its kind."""
+
+    starts: bool
+    """Whether its line is the first of a failure, or the end of a traceback."""
+
+    is_hard: bool
+    """Whether a process does not go on after it."""
+
+
+def _reading(candidate: Candidate) -> _Reading | None:
+    """Return what the lines of a candidate are about; None if about no event."""
     line = read_line(candidate.line)
     if NO_EVENT.search(line.text) or _is_source(candidate, line.text):
         return None
@@ -206,6 +217,22 @@ def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: 
         is_hard = True
     elif not (starts or line.level or _is_stated(line.text, match, kind)):
         return None
+    return _Reading(line, record, kind, match, starts, is_hard)
+
+
+def found_in(candidate: Candidate, progress: Progress, rank: str | None, lines: UserLines) -> Found | None:
+    """Return the event of a candidate; None if it is about nothing.
+
+    Args:
+        candidate: The line, with those around it.
+        progress: Progress of its rank.
+        rank: Its rank.
+        lines: The search for the user's line.
+    """
+    reading = _reading(candidate)
+    if reading is None:
+        return None
+    line, record, kind, match, starts, is_hard = reading
     role: LogRole = "root" if kind is None else kind.role
     numbers: dict[str, int | str] = {}
     if kind is not None and match is not None:
