@@ -1,4 +1,4 @@
-"""How the heavy work of a program is divided over its devices."""
+"""The division of a program's heavy work over its devices."""
 
 from __future__ import annotations
 
