@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +15,14 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import assert_sent, program_report
 from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.errors import CheckError
-from jax_array_info_core.facts.reports.collectives import sent_words
+from jax_array_info_core.facts.reports.collectives import SentTotals, sent_words
 from jax_array_info_core.facts.reports.control_flow import Cost, sums_of
-from jax_array_info_core.programs.collectives import totals_of
-from jax_array_info_core.xla.hlo.collectives import sent_nbytes
+from jax_array_info_core.programs.collectives import runs_of, totals_of
+from jax_array_info_core.xla.hlo.collectives import movements, sent_nbytes
+from jax_array_info_core.xla.hlo.dataflow import Dataflow
+from jax_array_info_core.xla.hlo.loops import executions
 from tests.core.programs.collectives_of_text import DP, of_text
+from tests.hlo_texts import module_of
 from tests.programs import abstract, line
 
 TREES = st.recursive(
@@ -119,6 +123,49 @@ def test_no_execution_of_loops_and_conditionals_sends_more_than_is_said(parts, c
             figure = figures[program.lines[loop]]
             most = figure.nbytes * turns[loop]
             assert nbytes <= most if figure.is_bound else nbytes == most
+
+
+def runs(parts):
+    """Return how many collectives a program without conditionals runs outside of loops of unknown length."""
+    return sum(
+        1 if isinstance(part, int) else part[2] * runs(part[1]) if part[0] == "loop" else 0 for part in parts
+    )
+
+
+@pytest.mark.newest
+@settings(deadline=None)
+@given(st.lists(TREES, min_size=1, max_size=3))
+def test_collectives_are_counted_with_the_turns_of_loops(parts):
+    module = module_of(Text(parts).text)
+    counted = runs_of(movements(module.once(Dataflow))[0], executions(module))
+    assert counted == (None if is_conditional(parts) else runs(parts))
+
+
+def is_conditional(parts):
+    """Return whether a collective of a program runs in a conditional outside of loops of unknown length."""
+    return any(
+        not isinstance(part, int)
+        and (
+            (part[0] == "cond" and any(map(sends, part[1])))
+            or (part[0] == "loop" and part[2] > 0 and is_conditional(part[1]))
+        )
+        for part in parts
+    )
+
+
+def sends(part):
+    """Return whether a part of a program has a collective outside of loops of unknown length."""
+    if isinstance(part, int) or part[0] == "while":
+        return isinstance(part, int)
+    return any(map(sends, part[1])) and (part[0] == "cond" or part[2] > 0)
+
+
+@pytest.mark.newest
+def test_the_number_of_collectives_stands_next_to_their_bytes():
+    sent = SentTotals(nbytes=96, executions=61)
+    assert sent_words(sent) == "96.0 B in 61 collectives"
+    assert sent_words(replace(sent, executions=1)) == "96.0 B in 1 collective"
+    assert sent_words(replace(sent, executions=None)) == "96.0 B"
 
 
 @pytest.mark.newest

@@ -8,12 +8,14 @@ from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.facts.reports.collectives import Collective
 from jax_array_info_core.facts.reports.program import ProgramReport, unknown_bytes
 from jax_array_info_core.geometry.layouts.spec import MeshAxes
-from jax_array_info_core.programs.collectives import collectives_of, totals_of
+from jax_array_info_core.programs.collectives import collectives_of, runs_of, totals_of
+from jax_array_info_core.xla.hlo.collectives import movements
+from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.messages import NEWEST_FIELD, hlo_classes, message_classes
 from jax_array_info_core.xla.hlo.module import read_module
 from tests.core.programs.collectives_of_text import DP, FSDP, of_module, of_text
-from tests.hlo_texts import CPU, EVERYWHERE, records, stored
+from tests.hlo_texts import CPU, EVERYWHERE, module_of, records, stored
 
 pytestmark = pytest.mark.newest
 
@@ -198,8 +200,13 @@ def at(line, name=None):
 
 def of_lines(*lines):
     """Return the collectives of a program on 8 devices of an argument ``w``."""
+    return of_text(text_of(*lines))
+
+
+def text_of(*lines):
+    """Return the text of a program on 8 devices of an argument ``w``."""
     body = "\n".join(f"  {line}" for line in lines)
-    return of_text(
+    return (
         "HloModule jit_f, num_partitions=8\n\n"
         "%sum {\n  %l = f32[] parameter(0)\n  %m = f32[] parameter(1)\n  ROOT %n = f32[] add(%l, %m)\n}\n\n"
         "ENTRY %main {\n"
@@ -293,8 +300,8 @@ def test_the_bytes_of_a_ragged_all_to_all_are_a_bound():
     assert [*unknown_bytes(report)] == ["1 collective sends bytes that depend on data"]
 
 
-def test_each_array_of_a_combined_collective_has_its_own_line():
-    rows = of_lines(
+def test_each_array_of_a_combined_collective_has_its_own_line_and_the_collective_counts_once():
+    text = text_of(
         "%a = f32[8]{0} negate(%w)",
         "%all = (f32[16]{0}, f32[8]{0}) all-reduce(%w, %a), channel_id=1, replica_groups={}, to_apply=%sum, "
         + at(3, "jit(f)/transpose(jvp())/dot_general"),
@@ -302,7 +309,9 @@ def test_each_array_of_a_combined_collective_has_its_own_line():
         "%y = f32[8]{0} get-tuple-element(%all), index=1, " + at(4, "jit(f)/jvp()/dot_general"),
         "ROOT %r = f32[16]{0} add(%x, %y), " + at(8),
     )
-    assert [(row.shape, row.origin.line, row.phase, row.path) for row in rows] == [
+    module = module_of(text)
+    assert runs_of(movements(module.once(Dataflow))[0], executions(module)) == 1
+    assert [(row.shape, row.origin.line, row.phase, row.path) for row in of_text(text)] == [
         ((16,), 3, "backward", "w"),
         ((8,), 4, "forward", None),
     ]

@@ -421,18 +421,45 @@ def _constrained(constraints: Iterable[Constraint] | None) -> _Constrained | Non
     return None if constraints is None else constrained
 
 
-def totals_of(collectives: Iterable[Collective], bandwidths: Mapping[Link, int] | None = None) -> SentTotals:
+def runs_of(moved: Iterable[Movement], executions: Mapping[str, Executions]) -> int | None:
+    """Return how many collectives run in one call outside of loops of unknown length.
+
+    A collective of several arrays counts once, and one that sends nothing not at all. None if one is in a
+    conditional.
+
+    Args:
+        moved: What the collectives move.
+        executions: Number of executions of each computation.
+    """
+    total = 0
+    for computation, _ in {
+        (move.value.computation, move.instruction.name) for move in moved if move.sent_nbytes
+    }:
+        runs = executions[computation].runs
+        if runs is None or any(within and not loops_of(within) for within in runs):
+            return None
+        total += runs.get((), 0)
+    return total
+
+
+def totals_of(
+    collectives: Iterable[Collective],
+    bandwidths: Mapping[Link, int] | None = None,
+    executions: int | None = None,
+) -> SentTotals:
     """Return the totals of the bytes that collectives send.
 
     Args:
         collectives: The collectives of a program.
         bandwidths: Bytes per second of some links, per device and direction.
+        executions: How many of them run in one call, as of ``runs_of``.
     """
     rows = tuple(collectives)
     total = sent_by(rows)
     return SentTotals(
         nbytes=total.nbytes,
         unknown_count=total.unknown_count,
+        executions=executions,
         bound_nbytes=most_nbytes(rows),
         per_iteration=total.per_iteration,
         by_kind_and_axes=_totals(rows, "kind", "axes"),

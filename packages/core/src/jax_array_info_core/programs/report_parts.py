@@ -32,7 +32,7 @@ from ..xla.hlo.module import Module
 from ..xla.hlo.replica_groups import ProgramSlices
 from ..xla.hlo.resharding import replicated_values
 from .because import Reasons
-from .collectives import ProgramDevices, collectives_of, devices_of, totals_of
+from .collectives import ProgramDevices, collectives_of, devices_of, runs_of, totals_of
 from .compiled import (
     CompiledStages,
     caveats_of,
@@ -147,7 +147,11 @@ def _collectives(program: Program, _: Fields) -> Fields:
     return {
         "device_count": program.device_count,
         "collectives": collectives,
-        "sent": totals_of(collectives, program.bandwidths),
+        "sent": totals_of(
+            collectives,
+            program.bandwidths,
+            None if unread else runs_of(program.moved, module.once(executions)),
+        ),
         "unread": tuple(dict.fromkeys((*map(instruction_text, module.unknown_types), *unread))),
         "unread_local": tuple(dict.fromkeys(map(instruction_text, local))),
     }

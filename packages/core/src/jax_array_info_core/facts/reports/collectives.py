@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...base import quantities
-from ...base.quantities import format_bytes, least_seconds_words
+from ...base.quantities import counted, format_bytes, least_seconds_words
 from ...geometry.layouts.links import LINK_WORDS, Link
 from ...geometry.layouts.spec import MeshAxes
 from .array import ArrayType
@@ -238,6 +238,8 @@ class SentOverLink:
 def sent_outside_words(sent: SentBytes | SentOverLink | SentTotals, bound: int | None = None) -> str:
     """Return bytes sent outside of loops of unknown length: ``22.0 B + ?, at most 4.0 MiB``.
 
+    Of totals, the number of collectives follows: ``96.0 MiB in 61 collectives``.
+
     Args:
         sent: The bytes.
         bound: Most bytes, to be added where some are unknown.
@@ -245,7 +247,9 @@ def sent_outside_words(sent: SentBytes | SentOverLink | SentTotals, bound: int |
     unknown = sent.unknown_count - sum(figure.operation_count * figure.count for figure in sent.per_iteration)
     known = format_bytes(sent.nbytes) if sent.nbytes or unknown <= 0 else ""
     most = f", at most {format_bytes(bound)}" if unknown > 0 and bound is not None else ""
-    return " + ".join(filter(None, (known, "?" * (unknown > 0)))) + most
+    runs = sent.executions if isinstance(sent, SentTotals) else None
+    times = f" in {counted(runs, 'collective', 'collectives')}" if runs else ""
+    return " + ".join(filter(None, (known, "?" * (unknown > 0)))) + most + times
 
 
 def sent_words(
@@ -272,6 +276,11 @@ class SentTotals:
 
     unknown_count: quantities.Size = 0
     """Number of collectives whose bytes are unknown."""
+
+    executions: quantities.Total | None = None
+    """Number of collectives that run in one call of the program outside of the loops in ``per_iteration``. In
+    other loops, each turn counts. A combined one counts once. None if one is in a conditional or could not be
+    read, and in reports of older versions."""
 
     bound_nbytes: quantities.Total | None = None
     """Most bytes sent per call of the program outside of the loops in ``per_iteration``: each conditional
