@@ -49,12 +49,13 @@ FIELDS = {
     "collectives": {"collectives", "sent", "unread", "unread_local"},
     "replicated values": {"rematerializations"},
     "repeated values": {"repeated"},
+    "share of work": {"work"},
     "donations": {"donations", "donatable"},
     "memory": {"memory", "timeline"},
     "schedule": {"timeline"},
     "constraints": {"constraints"},
     "what the next call gets": {"passed_on"},
-    "all that the compiled program tells": {*OF_PARTS, "xla_flops", "timeline"},
+    "all that the compiled program tells": {*OF_PARTS, "xla_flops", "work", "timeline"},
     "findings": {"findings"},
 }
 """Fields that are None without a part."""

@@ -5,7 +5,7 @@ import pytest
 from jax_array_info_core.xla.hlo.buffers import elementwise_parameters, fused_updates
 from jax_array_info_core.xla.hlo.collectives import _moving
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
-from jax_array_info_core.xla.hlo.flops import _costs
+from jax_array_info_core.xla.hlo.flops import costs
 from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.module import _content, calling, read_module
 from jax_array_info_core.xla.hlo.schedule import schedule_of
@@ -13,7 +13,7 @@ from tests.hlo_texts import EVERYWHERE, records
 
 pytestmark = pytest.mark.newest
 
-FACTS = (calling, _costs, _moving, elementwise_parameters, fused_updates)
+FACTS = (calling, costs, _moving, elementwise_parameters, fused_updates)
 
 
 @pytest.mark.parametrize("where", EVERYWHERE)

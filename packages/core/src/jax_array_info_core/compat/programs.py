@@ -25,6 +25,15 @@ def program_record(compiled: Any) -> bytes | None:
         return None
 
 
+def lowered_record(lowered: Any) -> bytes:
+    """Return a lowered program as a serialized ``HloModuleProto``.
+
+    Args:
+        lowered: A ``jax.stages.Lowered``.
+    """
+    return bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
 def program_mesh(leaves: Sequence[ProgramLeaf]) -> MeshAxes | None:
     """Return the axes of the first mesh with devices among the shardings of arguments and outputs.
 

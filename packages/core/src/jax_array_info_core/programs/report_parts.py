@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 from ..arrays.origins.origins import UserLines
 from ..compat.arrays import buffer_key
 from ..compat.programs import (
+    lowered_record,
     memory_analysis,
     program_devices,
     text_for_cached_lines,
@@ -44,6 +46,7 @@ from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
 from .memory import figures_of, saved_of, timeline_of, with_host_apart, with_temporaries
 from .updates import Interface
+from .work import work_of
 
 Fields = dict[str, Any]
 """Fields of a report by name."""
@@ -181,6 +184,13 @@ def _repeated(program: Program, fields: Fields) -> Fields:
     }
 
 
+def _work(program: Program, _: Fields) -> Fields:
+    """Return the field of a report on the share of work of each device."""
+    lowered = program.compiled.stages.lowered
+    read = None if lowered is None else functools.partial(lowered_record, lowered)
+    return {"work": work_of(program.module, read, program.device_count, program.sizes, program.lines)}
+
+
 def _donations(program: Program, _: Fields) -> Fields:
     """Return the fields of a report on memory that outputs reuse."""
     arguments, outputs = program.interface.arguments, program.interface.outputs
@@ -268,6 +278,7 @@ PARTS: Mapping[str, Callable[[Program, Fields], Fields]] = {
     "collectives": _collectives,
     "replicated values": _replicated,
     "repeated values": _repeated,
+    "share of work": _work,
     "donations": _donations,
     "memory": _memory,
     "values kept for the backward pass": _kept,

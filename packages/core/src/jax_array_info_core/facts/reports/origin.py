@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 Phase = Literal["forward", "backward"]
 """Part of a training step: the forward pass, or the backward pass with what it recomputes."""
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""The passes, in their order."""
 
 MOST_CALLERS = 16
 """Maximum number of callers of a line."""

@@ -28,7 +28,8 @@ class WorkLine:
     """Those of ``flops`` beyond the share of the device."""
 
     share: float | None = None
-    """Number of devices times ``flops`` to the line's operations in the whole program; None if unknown."""
+    """Number of devices times the operations of a device to those of the whole program, of what is repeated
+    if some is: 8 if each of 8 devices computes all of it. None if it is not known."""
 
     mesh_axes: tuple[str, ...] = ()
     """Mesh axis over which the work is repeated, if ``share`` is the size of exactly one."""

@@ -17,17 +17,17 @@ _ROUTINE = re.compile(
 _NAMES: Mapping[str, str] = {
     **dict.fromkeys(("cholesky", "potrf"), "cholesky"),
     "geev": "eig",
-    **dict.fromkeys(("heevd", "syevd", "syevj"), "eigh"),
+    **dict.fromkeys(("Eigh", "heevd", "syevd", "syevj"), "eigh"),
     "gehrd": "hessenberg",
-    **dict.fromkeys(("orgqr", "ungqr"), "householder_product"),
-    "getrf": "lu",
-    "geqrf": "qr",
+    **dict.fromkeys(("ProductOfElementaryHouseholderReflectors", "orgqr", "ungqr"), "householder_product"),
+    **dict.fromkeys(("LuDecomposition", "getrf"), "lu"),
+    **dict.fromkeys(("Qr", "geqrf"), "qr"),
     "gees": "schur",
     **dict.fromkeys(("gesdd", "gesvd", "gesvdj", "gesvdp"), "svd"),
     **dict.fromkeys(("triangular-solve", "triangularSolve", "trsm"), "triangular_solve"),
     **dict.fromkeys(("hetrd", "sytrd"), "tridiagonal"),
 }
-"""Name of each decomposition in JAX, by its routine or operation."""
+"""Name of each decomposition in JAX, by its routine, its operation, or its target in a program for TPU."""
 
 _COUNTS: Mapping[str, Callable[[int, int, int], int]] = {
     "cholesky": lambda _, least, __: least**3 // 3,
@@ -56,8 +56,9 @@ def decomposition(instruction: Instruction, computation: Computation) -> tuple[s
 
     Complex numbers have four times the operations of real ones.
     """
-    match = _ROUTINE.match(instruction.custom_call_target)
-    name = _NAMES.get(match[1] if match else instruction.opcode)
+    target = instruction.custom_call_target
+    match = _ROUTINE.match(target)
+    name = _NAMES.get(match[1] if match else target or instruction.opcode)
     if name is None:
         return None
     operands = (computation.by_name[operand].shapes for operand in instruction.operands)

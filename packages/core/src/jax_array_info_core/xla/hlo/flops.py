@@ -229,9 +229,9 @@ class Flops(NamedTuple):
 _Decomposition = tuple[str, int] | None
 
 
-def _costs(computation: Computation) -> list[tuple[int, int | None, int, _Decomposition]]:
+def costs(computation: Computation) -> list[tuple[int, int | None, int, _Decomposition]]:
     """Return what instructions contract, transform or decompose: place, multiply-adds, operations."""
-    costs = (
+    counts = (
         (
             multiply_adds(instruction, computation),
             fft_flops(instruction, computation),
@@ -239,7 +239,7 @@ def _costs(computation: Computation) -> list[tuple[int, int | None, int, _Decomp
         )
         for instruction in computation.instructions
     )
-    return [(place, *cost) for place, cost in enumerate(costs) if cost != (0, 0, None)]
+    return [(place, *cost) for place, cost in enumerate(counts) if cost != (0, 0, None)]
 
 
 def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops:
@@ -255,7 +255,7 @@ def counted_flops(module: Module, executions: Mapping[str, Executions]) -> Flops
     size_unknown: list[Instruction] = []
     for name, computation in module.computations.items():
         runs = executions[name].runs
-        for place, products, transforms, decomposed in () if runs == {} else computation.once(_costs):
+        for place, products, transforms, decomposed in () if runs == {} else computation.once(costs):
             if products is None:
                 size_unknown.append(computation.instructions[place])
             elif runs is None:

@@ -368,7 +368,9 @@ class Module:
         """Values that several instructions have in common."""
         self.types, self.stacks = Types(), stacks
         devices = message.device_assignment
-        self.device_count: int = max(devices.replica_count, 1) * max(devices.computation_count, 1)
+        self.replica_count: int = max(devices.replica_count, 1)
+        """Number of devices that each run the whole program, as in ``jax.pmap``."""
+        self.device_count: int = self.replica_count * max(devices.computation_count, 1)
         """Number of devices that run the program."""
         self.aliases = tuple(
             # On TPU, JAX passes thousands of arguments as one tuple: then it is the place in this tuple.

@@ -82,7 +82,7 @@ COSTLY = frozenset(
 )
 """Operations that every device repeats if their operands are whole."""
 
-_GATHERING = frozenset({"all-gather", "all-reduce", "collective-broadcast"})
+GATHERING = frozenset({"all-gather", "all-reduce", "collective-broadcast"})
 """Collectives whose result is the same in all of a group."""
 _UNKNOWN = frozenset({"infeed", "partition-id", "recv", "rng", "rng-get-and-update-state"})
 _REQUESTED = re.compile(r"/(?:all_gather|p?broadcast|reduce_scatter|p(?:max|min|sum))\w*$")
@@ -422,7 +422,7 @@ class Replication:
             if scatter is not None:
                 self._sums[moved.value] = moved
             names |= {moved.value}
-        if kind in _GATHERING:
+        if kind in GATHERING:
             varies = held.varies & ~group
         else:
             varies = held.varies | self._axes.exchanged(moved.groups)
