@@ -7,6 +7,7 @@ from jax_array_info_core import (
     assert_program_sharding,
     assert_sent,
     assert_tree,
+    assert_work_divided,
 )
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes, Spec
@@ -18,6 +19,8 @@ from jax_array_info_core.reports import (
     ProgramReport,
     ProgramValue,
     ShardingDescription,
+    WorkLine,
+    WorkShare,
 )
 
 pytestmark = pytest.mark.newest
@@ -214,6 +217,41 @@ def test_a_misspelled_collective_is_an_error_and_no_success(kind):
         assert_sent(report(gather()), 0, kind=kind)
 
 
+def test_work_that_is_repeated_is_named_with_its_axes_and_line():
+    scores = WorkLine(
+        origin=Origin(file="/home/user/step.py", line=12, function="loss"),
+        op="dot_general",
+        phases=("forward", "backward"),
+        flops=8000,
+        repeated_flops=6000,
+        share=4.0,
+        mesh_axes=("fsdp",),
+    )
+    sort, even = WorkLine(op="sort", flops=9, repeated_flops=5), WorkLine(op="dot_general", flops=7)
+    found = report(work=WorkShare(share=1.2, lines=(scores, sort, even)))
+    with pytest.raises(CheckError) as error:
+        assert_work_divided(found)
+    assert message(error) == (
+        "share of the work of step that each device does: 1.200 times, more than 1.05:\n"
+        "- 4.00 times over fsdp, repeats 6,000 FLOPs, step.py:12 loss (forward and backward)\n"
+        "- unknown share, repeats 5 FLOPs, line unknown"
+    )
+    assert_work_divided(found, at_most=1.2)
+    assert_work_divided(report(work=WorkShare(share=1.05)))
+    for at_most in (1.1999, float("nan")):
+        with pytest.raises(CheckError):
+            assert_work_divided(found, at_most=at_most)
+    with pytest.raises(CheckError, match="in lines that are not known"):
+        assert_work_divided(report(work=WorkShare(share=2.0)))
+
+
+def test_a_share_of_work_that_is_unknown_fails():
+    with pytest.raises(CheckError, match=r"each device does: unknown \(there is one device\)"):
+        assert_work_divided(report(work=WorkShare(reason="there is one device")), at_most=8)
+    with pytest.raises(CheckError, match="each device does: unknown"):
+        assert_work_divided(report())
+
+
 def test_bytes_are_integers():
     with pytest.raises(UnsupportedValueError, match=r"at_most must be a number of bytes, .* got nan"):
         assert_sent(report(gather()), float("nan"))
@@ -239,11 +277,12 @@ def test_an_unconstrained_axis_is_no_expectation():
     [
         lambda found: assert_no_collective(found, "all-gather"),
         lambda found: assert_sent(found, 0),
+        lambda found: assert_work_divided(found),
         lambda found: assert_donated(found, "params"),
         lambda found: assert_program_sharding(found, "params", Spec((("fsdp",),))),
         lambda found: assert_tree({}),
     ],
-    ids=["no_collective", "sent", "donated", "program_sharding", "tree"],
+    ids=["no_collective", "sent", "work_divided", "donated", "program_sharding", "tree"],
 )
 def test_pytest_shows_the_line_of_the_test_and_none_of_the_package(check):
     donation = Donation(path="params", nbytes=64, reason="no output has the shape")

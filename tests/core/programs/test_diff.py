@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jax_array_info import to_text
 from jax_array_info_core import program_diff_report
 from jax_array_info_core.layouts import MeshAxes, Spec
 from jax_array_info_core.programs.collectives import totals_of
@@ -19,6 +20,7 @@ from jax_array_info_core.reports import (
     SentBytes,
     SentTotals,
     ShardingDescription,
+    WorkShare,
 )
 
 pytestmark = pytest.mark.newest
@@ -111,6 +113,23 @@ def test_what_a_program_that_is_known_in_part_sends_is_no_number(rows, unknown):
         changes = [*diff.sent, *(line for change in diff.sent for line in change.lines)]
         assert [getattr(change, side) for change in changes] == [None] * len(changes)
         assert diff.unknown
+
+
+def test_the_share_of_work_is_compared_where_both_are_known():
+    even = replace(BEFORE, work=WorkShare(share=1.0))
+    uneven = replace(BEFORE, work=WorkShare(share=4.0, repeated_flops=96))
+    diff = program_diff_report(even, uneven)
+    [figure] = diff.figures
+    assert (figure.name, figure.before, figure.after) == ("repeated_flops", 0, 96)
+    assert (diff.work_share_before, diff.work_share_after, diff.unknown) == (1.0, 4.0, ())
+    assert "share of work: 1.00 times before, 4.00 times after" in to_text(diff)
+    alone = replace(BEFORE, work=WorkShare(reason="there is one device"))
+    diff = program_diff_report(even, alone)
+    assert (diff.figures, diff.work_share_after) == ((), None)
+    assert diff.unknown == ("second program: share of work: there is one device",)
+    older = program_diff_report(BEFORE, uneven)
+    assert (older.figures, older.unknown) == ((), ())
+    assert program_diff_report(alone, alone).unknown == ()
 
 
 def test_memory_flops_shardings_and_donations_are_compared():

@@ -20,6 +20,7 @@ from jax_array_info_core.reports import (
     ProgramReport,
     ProgramValue,
     ShardingDescription,
+    WorkShare,
 )
 
 pytestmark = pytest.mark.newest
@@ -86,6 +87,39 @@ def test_a_rule_counts_the_collectives_over_a_link(rule, expected):
     before = program(gather(MIB, link="dcn"), gather(4 * MIB, link="ici"))
     after = program(gather(2 * MIB, link="dcn"), gather(2 * MIB, link="ici"))
     assert result(rule, before, after) == expected
+
+
+def divided(share, **facts):
+    return program(work=WorkShare(share=share, **facts))
+
+
+SHARES = {
+    ("work", 1.0, 4.0): "failed: share of work 1.000 times to 4.000 times, allowed +5 %",
+    ("work", 1.0, 1.0504): "passed: share of work 1.000 times to 1.050 times, allowed +5 %",
+    ("work", 1.0, 1.051): "failed: share of work 1.000 times to 1.051 times, allowed +5 %",
+    ("work", 4.0, 4.0): "passed: share of work 4.000 times to 4.000 times, allowed +5 %",
+    ("work", 4.0, 1.0): "passed: share of work 4.000 times to 1.000 times, allowed +5 %",
+    ("work+50%", 1.0, 1.5): "passed: share of work 1.000 times to 1.500 times, allowed +50 %",
+    ("work+0%", 1.0, 1.001): "failed: share of work 1.000 times to 1.001 times, allowed +0 %",
+    ("work", 1.0, None): "failed: share of work 1.000 times to unknown, allowed +5 %",
+    ("work", None, 1.0): "failed: share of work unknown to 1.000 times, allowed +5 %",
+}
+
+
+@pytest.mark.parametrize(("rule", "before", "after"), SHARES)
+def test_growth_of_the_share_of_work(rule, before, after):
+    assert result(rule, divided(before), divided(after)) == SHARES[rule, before, after]
+
+
+def test_a_share_of_work_that_is_unknown_has_its_reason():
+    """It is that of one device, that of a saved report of an older version, or that of a refused program."""
+    alone = divided(None, reason="there is one device")
+    expected = "failed: share of work unknown (there is one device) to 4.000 times, allowed +5 %"
+    assert result("work", alone, divided(4.0)) == expected
+    older = "failed: share of work unknown to unknown, allowed +5 %"
+    assert result("work", program(), program()) == older
+    [found] = diff_with_rules(divided(1.0), divided(2.0, repeated_flops=5), [parse_rule("work")]).rules
+    assert (found.before, found.after) == (0, 5)
 
 
 def test_a_new_kind_has_no_growth_in_percent():
@@ -272,6 +306,7 @@ def test_the_message_has_a_line_for_each_rule_broken_ones_first():
         ("sent+-5%", 5, "expected a growth such as 5% or 10MiB"),
         ("new-all-gather+5%", 15, "expected a growth such as 10MiB"),
         ("new-all-gathers", 0, "unknown rule 'new-all-gathers'"),
+        ("work+1e9", 5, "expected a growth such as 10%"),
         ("flops+1GiB", 6, "expected a growth such as 5% or 1e9"),
     ],
 )

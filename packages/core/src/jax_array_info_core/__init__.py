@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         assert_no_collective as assert_no_collective,
         assert_program_sharding as assert_program_sharding,
         assert_sent as assert_sent,
+        assert_work_divided as assert_work_divided,
     )
     from .jobs.logs.log_report import (
         log_report as log_report,
@@ -153,7 +154,9 @@ _PLACES = {
     ".arrays.plans": (
         "dtype_bits planned_report shard_report spec_layout spec_problems uneven_axes xla_report"
     ),
-    ".programs.assertions": "assert_donated assert_no_collective assert_program_sharding assert_sent",
+    ".programs.assertions": (
+        "assert_donated assert_no_collective assert_program_sharding assert_sent assert_work_divided"
+    ),
     ".programs.caches": "compile_caches_report",
     ".programs.compiled": "topology_mesh",
     ".jobs.logs.log_report": "log_report",

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         assert_no_regression as assert_no_regression,
         assert_sent as assert_sent,
         assert_tree as assert_tree,
+        assert_work_divided as assert_work_divided,
         assert_program_sharding as assert_program_sharding,
         check_report as check_report,
         collect_reports as collect_reports,
@@ -184,8 +185,8 @@ _PLACES = {
     "jax_array_info_core": (
         "ArrayInfoError ArrayTracker CheckError CompileWatch Config MemoryRecorder PathRules "
         "ShardingLayout array_report assert_donated assert_no_collective assert_no_conflict "
-        "assert_no_regression assert_sent assert_tree assert_program_sharding check_report "
-        "collect_reports compile_caches_report config devices_report from_json gather_reports "
+        "assert_no_regression assert_sent assert_tree assert_work_divided assert_program_sharding "
+        "check_report collect_reports compile_caches_report config devices_report from_json gather_reports "
         "hosts_report json_schema label_array label_of live_array_report load_report load_tree log_report "
         "memory_profile_report memory_report planned_mesh_report mesh_report metrics planned_report "
         "program_diff_report program_report program_timeline_report propagation_report record_memory "

@@ -37,6 +37,7 @@ from jax_array_info_core.reports import (
     SentTotals,
     TimelineReport,
     UnreadHost,
+    WorkShare,
 )
 from tests.core.jobs.hosts import samples
 from tests.schemas import admitted_by
@@ -78,6 +79,8 @@ NAMES = [
     "program/sent_bytes",
     "program/collective_count",
     "program/dot_flops",
+    "program/work_share",
+    "program/repeated_flops",
     "program/finding_count",
     "hosts/process_count",
     "hosts/missing_count",
@@ -188,6 +191,14 @@ def test_a_program_has_its_memory_and_flops():
     assert names["program/dot_flops"] == 2 * 8**3
     assert names["program/sent_bytes"] == names["program/collective_count"] == 0
     assert "program/available_bytes" not in names
+
+
+def test_the_share_of_work_is_a_figure_if_it_is_known():
+    report = ProgramReport(name="f", platform="cpu", work=WorkShare(share=4.0, repeated_flops=96))
+    names = metrics(report, prefix="")
+    assert (names["program/work_share"], names["program/repeated_flops"]) == (4.0, 96)
+    unknown = metrics(replace(report, work=WorkShare(reason="there is one device")), prefix="")
+    assert not {"program/work_share", "program/repeated_flops"} & {*unknown}
 
 
 def test_unknown_bytes_of_collectives_are_absent():

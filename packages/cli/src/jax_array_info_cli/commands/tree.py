@@ -376,15 +376,16 @@ def diff(before: str, after: str, fail_on: tuple[str, ...], values: bool) -> Ans
     are files or directories as for jai-cli tree. If a step of an Orbax checkpoint has several items, name the
     directory of one.
 
-    Of programs: bytes sent by kind and mesh axes, memory, flops, shardings and donations. A and B are reports
-    in JSON, from jai-cli program --output before.json.
+    Of programs: bytes sent by kind and mesh axes, the share of work, memory, flops, shardings and donations.
+    A and B are reports in JSON, from jai-cli program --output before.json.
 
     Rules of --fail-on for programs: sent, memory, flops, or a kind of collectives such as all-gather (it
     grows; all-gather:fsdp counts a mesh axis only, sent@dcn a link, and sent+5% or memory+1GiB accepts a
     growth); new-all-gather, or new-collective for any kind (an argument or a function has more of them and
-    sends more bytes with them, whatever the others save); sharding (an argument or output has another one);
-    donation (one is lost). For trees: memory (of the fullest device), added, removed, changed, shape, dtype,
-    spec, axis_types and memory_kind. An unknown figure breaks its rule.
+    sends more bytes with them, whatever the others save); work (each device does a larger share of the heavy
+    work, by more than 5 %); sharding (an argument or output has another one); donation (one is lost). For
+    trees: memory (of the fullest device), added, removed, changed, shape, dtype, spec, axis_types and
+    memory_kind. An unknown figure breaks its rule.
 
     Exits with 0 if there are no such differences, or no broken rule of --fail-on; with 1 if there are; and
     with 2 if a file or a rule cannot be read, one file is a tree and the other a program, the part that a

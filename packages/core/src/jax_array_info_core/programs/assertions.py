@@ -14,6 +14,7 @@ from ..facts.reports.program import ProgramReport
 from ..facts.reports.program_values import (
     ProgramValue,
 )
+from ..facts.reports.work import WorkShare
 from ..geometry.layouts.links import MAY_BE, Link, as_link
 from ..geometry.layouts.notation import as_nbytes
 from ..geometry.layouts.spec import SpecLike, as_spec, same_spec
@@ -211,6 +212,41 @@ def assert_program_sharding(report: ProgramReport, path: str, spec: SpecLike) ->
             reason = f" ({value.reason})" if value.reason else ""
             problems.append(f"{value.path}: {got.spec}, not {expected}{reason}")
     _fail(report, f"shardings of {report.name} that differ", [*_uncompiled(report), *problems])
+
+
+def assert_work_divided(report: ProgramReport, *, at_most: float = 1.05) -> None:
+    """Raise CheckError if each device does more than its share of the heavy work of a program.
+
+    The share is 1 if the devices divide the work evenly, and the number of devices if each of them does all.
+    A share that is unknown fails the assertion, as that of one device, or of a report on a ``Compiled``.
+
+    Args:
+        report: A report from ``program_report``.
+        at_most: Largest accepted share.
+
+    Raises:
+        CheckError: (an AssertionError) If the share is larger, or unknown. The message lists the lines with
+            the work that they repeat, or has the reason.
+
+    >>> import jax, jax.numpy as jnp
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> rows = NamedSharding(jax.make_mesh((jax.device_count(),), ("data",)), P("data"))
+    >>> x = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=rows)
+    >>> w = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    >>> if jax.device_count() > 1:
+    ...     assert_work_divided(program_report(lambda x, w: x @ w, x, w))
+    """
+    __tracebackhide__ = True
+    require_report(report, ProgramReport)
+    work = report.work or WorkShare()
+    problem = f"share of the work of {report.name} that each device does: {work.share_words}"
+    if work.share is None:
+        _fail(
+            report, problem, [*_uncompiled(report), report.lacks("share of work") or "it cannot be checked"]
+        )
+    elif not work.share <= at_most:  # also of NaN
+        lines = [line.words for line in work.lines if line.repeated_flops] or ["in lines that are not known"]
+        _fail(report, f"{problem}, more than {at_most:g}", lines)
 
 
 def matching(

@@ -20,6 +20,7 @@ from ..facts.reports.program_values import (
     ProgramValue,
 )
 from ..facts.reports.tree import TreeReport, TreeRow
+from ..facts.reports.work import WorkShare
 from ..geometry.layouts.links import LINKS, Link
 from ..trees.files import read_report
 from ..trees.tree_diff import tree_diff_report
@@ -30,19 +31,27 @@ from .program_diff import all_values, is_placed_alike, program_diff_report, sent
 
 _KINDS = COLLECTIVES - {"send"}  # a misspelt "sent" would pass as a kind that the programs lack
 _NEW = frozenset(f"new-{kind}" for kind in (*_KINDS, "collective"))
-_OF_PROGRAMS = frozenset({"sent", "memory", "flops", "sharding", "donation"}) | _KINDS | _NEW
+_OF_PROGRAMS = frozenset({"sent", "memory", "flops", "work", "sharding", "donation"}) | _KINDS | _NEW
 _OF_TREES = frozenset({"memory", "added", "removed", "changed", *get_args(ChangedField)})
-_PARTS = {"memory": "memory", "flops": "FLOPs", "donation": "donations", "sharding": "shardings"}
+_PARTS = {
+    "memory": "memory",
+    "flops": "FLOPs",
+    "work": "share of work",
+    "donation": "donations",
+    "sharding": "shardings",
+}
 """Parts of a report on a program that rules need; others need the collectives."""
 _WITH_AXIS = frozenset({"sent"}) | _KINDS | _NEW
-_WITH_AMOUNT = frozenset({"memory", "flops"}) | _WITH_AXIS
+_WITH_AMOUNT = frozenset({"memory", "flops", "work"}) | _WITH_AXIS
 _FORMS = (
-    "programs have the rules sent, memory, flops, sharding, donation, new-collective, and the name of a"
+    "programs have the rules sent, memory, flops, work, sharding, donation, new-collective, and the name of a"
     " collective such as all-gather or new-all-gather; trees have memory, added, removed, changed, shape,"
     " dtype, spec, axis_types and memory_kind. Write an accepted growth as sent+5% or memory+1GiB,"
     " and a mesh axis or a link as all-gather:fsdp or sent@dcn"
 )
 _PERCENT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%")
+_LEAST_PERCENT = 5
+"""Growth of the share of work that breaks no rule, in percent, unless the rule has another one."""
 _MOST = 3
 """Maximum number of leaves that a result names."""
 _Place = tuple[str, str | tuple[str, str] | None]
@@ -109,6 +118,8 @@ def parse_rule(text: str) -> Rule:
         fail(len(head), f"{subject} accepts no growth")
     if subject not in _NEW and (percent := _PERCENT.fullmatch(amount)):
         return replace(rule, percent=Fraction(percent[1]))
+    if subject == "work":
+        fail(len(head) + 1, "expected a growth such as 10%")
     kinds = "5% or 1e9" if subject == "flops" else "10MiB" if subject in _NEW else "5% or 10MiB"
     try:
         number = parse_bytes(amount)
@@ -166,6 +177,8 @@ def assert_no_regression(before: Any, after: Any, fail_on: str | Iterable[str]) 
     - ``memory``: the peak grows; where it is unknown, arguments, outputs that reuse no argument, and
       temporaries;
     - ``flops``: the flops of dots and convolutions grow;
+    - ``work``: the share of the heavy work that each device does grows by more than 5 %, as from 1.00, where
+      it is divided evenly, to 1.06;
     - ``sharding``: an argument or output has another sharding or memory kind;
     - ``donation``: the memory of a donated argument is no longer reused.
 
@@ -232,10 +245,27 @@ def _of_programs(rule: Rule, before: ProgramReport, after: ProgramReport, diff: 
         return _of_figure(rule, _memory(before, has_peak), _memory(after, has_peak))
     if rule.subject == "flops":
         return _of_figure(rule, before.dot_flops, after.dot_flops, _number)
+    if rule.subject == "work":
+        return _of_work(rule, before.work or WorkShare(), after.work or WorkShare())
     if rule.subject in _NEW:
         return _of_new(rule, before, after)
     kind = None if rule.subject == "sent" else rule.subject
     return _of_figure(rule, _sent(before, kind, rule), _sent(after, kind, rule))
+
+
+def _of_work(rule: Rule, before: WorkShare, after: WorkShare) -> RuleResult:
+    """Return the result of the rule on the share of work of each device."""
+    percent = _LEAST_PERCENT if rule.percent is None else rule.percent
+    # Compared as printed: a share is exact to half a percent.
+    old, new = (None if work.share is None else round(Fraction(work.share), 3) for work in (before, after))
+    sides = [work.share_words for work in (before, after)]
+    return RuleResult(
+        rule=rule.text,
+        passed=old is not None and new is not None and new <= old * (1 + Fraction(percent) / 100),
+        fact=f"share of work {' to '.join(sides)}, allowed +{float(percent):g} %",
+        before=None if old is None else before.repeated_flops,
+        after=None if new is None else after.repeated_flops,
+    )
 
 
 def _sent(report: ProgramReport, kind: str | None, rule: Rule) -> int | None:

@@ -142,6 +142,8 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
         sent=_sent_changes(before, after),
         sent_nbytes_before=before.sent_nbytes,
         sent_nbytes_after=after.sent_nbytes,
+        work_share_before=_share(before),
+        work_share_after=_share(after),
         figures=tuple(_figure_changes(before, after)),
         shardings=tuple(_sharding_changes(pairs)),
         renamed=renamed,
@@ -151,7 +153,8 @@ def program_diff_report(before: ProgramReport, after: ProgramReport) -> ProgramD
             f"{word} program: {part}"
             for word, report in (("first", before), ("second", after))
             for part in _unknown(report)
-        ),
+        )
+        + tuple(_work_unknown(before, after)),
     )
 
 
@@ -265,12 +268,25 @@ def _figure_changes(before: ProgramReport, after: ProgramReport) -> Iterator[Fig
     none = ProgramMemory()
     memories = before.memory or none, after.memory or none
     are_counted = None not in (before.dot_flops, after.dot_flops)
+    works = (before.work, after.work) if None not in (_share(before), _share(after)) else (None, None)
     flops = ("dot_flops", "fft_flops", "decomposition_flops", *(() if are_counted else ("known_dot_flops",)))
-    for names, owners in ((_MEMORY, memories), (flops, (before, after))):
+    for names, owners in ((_MEMORY, memories), (flops, (before, after)), (("repeated_flops",), works)):
         for name in names:
-            old, new = (getattr(owner, name) for owner in owners)
+            old, new = (getattr(owner, name, None) for owner in owners)
             if old != new:
                 yield FigureChange(name=name, before=old, after=new)
+
+
+def _share(report: ProgramReport) -> float | None:
+    """Return the share of work of each device; None if it is unknown."""
+    return None if report.work is None else report.work.share
+
+
+def _work_unknown(before: ProgramReport, after: ProgramReport) -> Iterator[str]:
+    """Yield why the share of work of one program is unknown, if that of the other is known."""
+    for word, report, other in (("first", before, after), ("second", after, before)):
+        if _share(other) is not None and report.work is not None and report.work.reason is not None:
+            yield f"{word} program: share of work: {report.work.reason}"
 
 
 def _sharding_changes(pairs: Iterable[_Pair]) -> Iterator[ShardingChange]:

@@ -7,7 +7,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TypeAlias
 
-from ...base.quantities import counted, format_bytes, grouped, known_sum
+from ...base.quantities import counted, decimal_words, format_bytes, grouped, known_sum
 from ...base.text import UNKNOWN
 from ...geometry.layouts.dtypes import type_text
 from ..reports import (
@@ -57,6 +57,7 @@ _FIGURES = {
     "known_dot_flops": "known FLOPs",
     "fft_flops": "FFT FLOPs",
     "decomposition_flops": "decomposition FLOPs",
+    "repeated_flops": "FLOPs beyond the share of the device",
 }
 """Printed name of each figure."""
 _SIGNS = {"argument_nbytes": 1, "output_nbytes": 1, "temporary_nbytes": 1, "alias_nbytes": -1}
@@ -133,10 +134,18 @@ def program_diff_page(report: ProgramDiff) -> Iterator[Block]:
     yield Sentence(_answer(report), "answer")
     yield Sentence(before if before == after else f"from {before} to {after}")
     yield Sentence(f"sent per device and call: {change_words(report.sent_nbytes)}")
+    shares = [_share_words(share) for share in (report.work_share_before, report.work_share_after)]
+    if len({*shares}) > 1:
+        yield Sentence(f"share of work: {shares[0]} before, {shares[1]} after")
     if report.unknown:
         yield Sentence("not compared:", "alarm")
     yield from said(report.unknown, indent=2)
     yield from _tables(report)
+
+
+def _share_words(share: float | None) -> str:
+    """Return the share of the work that each device does, in words."""
+    return "unknown" if share is None else f"{decimal_words(share, decimals=2)} times"
 
 
 def _answer(report: ProgramDiff) -> str:

@@ -51,7 +51,8 @@ class RuleResult(Change):
     """Whether the part of a program that the rule is about is left out of a report because of an error."""
 
     before: quantities.Total | None = None
-    """Figure of the first program or tree; None if unknown. 0 for a rule on leaves."""
+    """Figure of the first program or tree; None if unknown. 0 for a rule on leaves. For ``work``, the
+    operations that a device repeats."""
 
     after: quantities.Total | None = None
     """Figure of the second program or tree; None if unknown. For a rule on leaves, the number of those that
@@ -93,8 +94,8 @@ class FigureChange(Change):
 
     name: str
     """Field of the figure: ``temporary_nbytes``, another field of ``ProgramMemory``, ``dot_flops``,
-    ``known_dot_flops`` where that is unknown, ``fft_flops`` or
-    ``decomposition_flops``."""
+    ``known_dot_flops`` where that is unknown, ``fft_flops``,
+    ``decomposition_flops``, or ``repeated_flops`` of ``WorkShare``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +188,13 @@ class ProgramDiff(Displayed):
 
     sent_nbytes_after: quantities.Total | None = 0
     """Bytes that a device sends in the second program; None if part of them is unknown."""
+
+    work_share_before: float | None = None
+    """Share of the heavy work that each device does in the first program, as in ``WorkShare``; None if it is
+    unknown."""
+
+    work_share_after: float | None = None
+    """Share of the heavy work that each device does in the second program; None if it is unknown."""
 
     figures: tuple[FigureChange, ...] = ()
     """Memory and flops, where they differ."""

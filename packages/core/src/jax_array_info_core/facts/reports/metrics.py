@@ -70,6 +70,11 @@ def _of_backward(field: str) -> Callable[[ProgramReport], _Figure]:
     return lambda report: getattr(_of_memory(field)(report), "nbytes", None)
 
 
+def _of_work(field: str) -> Callable[[ProgramReport], _Figure]:
+    """Return a figure of the share of work, which is unknown if the share is."""
+    return lambda report: getattr(report.work, field) if report.work and report.work.share else None
+
+
 def _if_compiled(figure: Callable[[ProgramReport], _Figure]) -> Callable[[ProgramReport], _Figure]:
     """Return a figure of the compiled program, which is unknown if only the compiler's refusal is known."""
     return lambda report: figure(report) if report.is_known else None
@@ -266,6 +271,19 @@ METRICS = (
             "flops",
             "floating-point operations of dots in one call, on one device; absent if some are not counted",
             _if_compiled(lambda report: report.dot_flops),
+        ),
+        (
+            "program/work_share",
+            "share",
+            "share of the heavy work that a device does: 1 if it is divided evenly, the number of devices if"
+            " each does all; absent if unknown",
+            _of_work("share"),
+        ),
+        (
+            "program/repeated_flops",
+            "flops",
+            "operations of a device beyond its share, in one call; absent as above",
+            _of_work("repeated_flops"),
         ),
         (
             "program/finding_count",
