@@ -17,6 +17,7 @@ from jax_array_info_core import (
     assert_no_collective,
     assert_no_regression,
     assert_sent,
+    assert_work_divided,
     from_json,
     metrics,
     program_diff_report,
@@ -158,6 +159,7 @@ RULES = {
     "memory": "memory",
     "memory+1GiB": "memory",
     "flops": "FLOPs",
+    "work": "share of work",
     "donation": "donations",
 }
 
@@ -187,6 +189,10 @@ def test_assertions_metrics_and_differences_lack_what_is_left_out(sound, monkeyp
     with pytest.raises(CheckError, match="Left out: donations"):
         assert_donated(without["donations"], "state")
     assert_donated(without["collectives"], "state")
+    assert_work_divided(without["collectives"])
+    for part in ("share of work", "all that the compiled program tells"):
+        with pytest.raises(CheckError, match=f"Left out: {part}"):
+            assert_work_divided(without[part])
     names = {part: {*metrics(sound)} - {*metrics(report)} for part, report in without.items()}
     assert names["collectives"] == {
         "jax_array_info/program/sent_bytes",
@@ -194,6 +200,10 @@ def test_assertions_metrics_and_differences_lack_what_is_left_out(sound, monkeyp
     }
     assert names["findings"] == {"jax_array_info/program/finding_count"}
     assert names["FLOPs"] == {"jax_array_info/program/dot_flops"}
+    assert names["share of work"] == {
+        "jax_array_info/program/work_share",
+        "jax_array_info/program/repeated_flops",
+    }
     assert len(names["memory"]) >= 4
     for part, report in without.items():
         diff = program_diff_report(sound, report)
