@@ -15,7 +15,15 @@ from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.facts.pages.blocks import Rule, Sentence, Verbatim
 from jax_array_info_core.facts.pages.explained import explained_page
 from jax_array_info_core.facts.reports.codes import CODES, code_of
-from jax_array_info_core.reports import Donation, LargeBuffer, OutOfMemory, Rematerialization, RepeatedValue
+from jax_array_info_core.geometry.layouts.spec import Spec
+from jax_array_info_core.reports import (
+    Donation,
+    LargeBuffer,
+    LostBatch,
+    OutOfMemory,
+    Rematerialization,
+    RepeatedValue,
+)
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
 pytestmark = pytest.mark.newest
@@ -65,6 +73,24 @@ PROGRAMS = {
     "JAI301": WHY,
     "JAI302": WHY,
     "JAI303": WHY,
+    "JAI304": replace(
+        WHY,
+        lost_batches=(
+            LostBatch(
+                mesh_axis="data",
+                path="tokens",
+                shape=(8, 8, 8),
+                dtype="float32",
+                dimension=0,
+                before=Spec((("data",), ())),
+                after=Spec(((), (), ("data",))),
+                taken_by="embed",
+                op="gather",
+                nbytes=2**20,
+                expected=Spec((("data",), (), ())),
+            ),
+        ),
+    ),
 }
 
 

@@ -430,6 +430,22 @@ def a_callback_in_shard_map():
     )
 
 
+@remedy_of("JAI304", PROPAGATION)
+def constrained_lookup():
+    mesh = {"fsdp": 8}
+    table, rows = (
+        planned(mesh, (4096, 256), None, "fsdp"),
+        abstract(line("fsdp"), P("fsdp"), (64, 128), jnp.int32),
+    )
+
+    def gradient(on_rows):
+        return jax.grad(lambda table, rows: jnp.mean((on_rows(table[rows]) @ table.T) ** 2))
+
+    yield propagation_report(gradient(lambda h: h), table, rows)
+    yield 'Write jax.lax.with_sharding_constraint(table[rows], P("fsdp")).'
+    yield propagation_report(gradient(lambda h: kept(table.sharding.mesh, h, "fsdp")), table, rows)
+
+
 @remedy_of("JAI401")
 def in_the_order_of_make_mesh():
     devices = [FakeDevice(number, number // 4) for number in range(8)]

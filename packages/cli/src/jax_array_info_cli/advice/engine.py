@@ -11,10 +11,9 @@ from typing import Any
 
 from jax_array_info_core.base.quantities import counted, duration_words
 from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyPlace
-from jax_array_info_core.geometry.layouts.spec import Spec
+from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
 from jax_array_info_core.programs.advice.candidates import Edit
 from jax_array_info_core.programs.advice.child import Child
-from jax_array_info_core.programs.advice.code import spec_code
 from jax_array_info_core.programs.advice.search import (
     Base,
     EndedError,

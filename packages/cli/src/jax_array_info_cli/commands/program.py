@@ -246,7 +246,7 @@ def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Itera
     return (f"--arg {text}: {problem}" for problem in problems)
 
 
-FAIL_ON = ("JAI301", "JAI302", "JAI303")
+FAIL_ON = ("JAI301", "JAI302", "JAI303", "JAI304")
 """Codes of the findings about a propagation."""
 
 
@@ -294,9 +294,10 @@ def why(
     FILE and FUNCTION are those of jai-cli program. The function of --args-from gets an AbstractMesh. A file
     that builds a mesh of its own has as many simulated CPU devices as --mesh, if these are at most 64.
 
-    Findings are conflicts between operands (JAI301), lost mesh axes (JAI302) and replicated values (JAI303).
-    XLA decides later which data is sent: see jai-cli program for bytes. As HTML, the report has the source,
-    with the shardings of each line and links from each conflict to its origin.
+    Findings are conflicts between operands (JAI301), lost mesh axes (JAI302), replicated values (JAI303) and
+    mesh axes that stop sharding the batch (JAI304). XLA decides later which data is sent: see jai-cli program
+    for bytes. As HTML, the report has the source, with the shardings of each line and links from each
+    conflict to its origin.
 
     If JAX refuses the function because of shardings, meshes or devices, the error is explained on stderr.
 

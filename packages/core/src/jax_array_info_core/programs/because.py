@@ -13,12 +13,14 @@ from typing import Any, Literal, NamedTuple
 from ..arrays.origins.origins import UserLines
 from ..base.grouping import by_key
 from ..facts.reports.collectives import Collective
+from ..facts.reports.lost_batch import LostBatch
 from ..facts.reports.program_values import ProgramValue
 from ..facts.reports.propagation import AxisOrigin, Because, ConflictOperand, Loss
 from ..geometry.layouts.spec import Spec, effective_spec, same_spec
 from ..xla.hlo.module import Instruction
 from .collectives import REDUCTIONS
 from .propagation.axis_origins import Propagated
+from .propagation.batch import lost_batches
 from .propagation.conflicts import conflict_of, losing, losses_of, lost_at_return, operand_of, where
 from .propagation.graph import Key, Operation, Rule, Value, shard_without
 from .propagation.helper import NoAnswerError
@@ -216,6 +218,11 @@ class Reasons:
         self.caveats = _differences(program, self._outputs)
         return _Needs(program)
 
+    @property
+    def lost_batches(self) -> tuple[LostBatch, ...]:
+        """Where mesh axes stop sharding the data; nothing if it is not known."""
+        return () if self._needs is None else lost_batches(self._needs.program)
+
     def of(
         self,
         collective: Collective,
@@ -267,7 +274,7 @@ class _Needs:
     """What a program needs collectives for, by the names and lines of its operations."""
 
     def __init__(self, program: Propagated) -> None:
-        self._program = program
+        self.program = program
         self._graph = graph = program.graph
         self._operations = by_key((operation.place.key, operation) for operation in graph.operations)
         self._causes = by_key(((cause.role, cause.key), cause) for cause in causes(program))
@@ -354,7 +361,7 @@ class _Needs:
         What loses one on the way, such as a reshape, may need the collective as well.
         """
         maker, lost = way_of(self._graph, value)
-        return key_of(self._program, maker) in made_by and lost.isdisjoint(mesh_axes)
+        return key_of(self.program, maker) in made_by and lost.isdisjoint(mesh_axes)
 
     def _is_behind(self, cause: Cause, followers: frozenset[Key], users: frozenset[Key]) -> bool:
         """Return whether all that has the array of a collective uses what is made, or returns it."""

@@ -160,6 +160,12 @@ def _collectives(program: Program, _: Fields) -> Fields:
     }
 
 
+def _lost_batches(program: Program, fields: Fields) -> Fields:
+    """Return the field of a report on mesh axes that the data loses, from the reasons of collectives."""
+    is_known = program.explains and fields["collectives"]
+    return {"lost_batches": program.reasons.lost_batches if is_known else ()}
+
+
 def _replicated(program: Program, _: Fields) -> Fields:
     """Return the field of a report on values that XLA replicates and shards again."""
     times, found = program.module.once(executions), program.replicated
@@ -276,6 +282,7 @@ def _caveats(program: Program, fields: Fields) -> Fields:
 PARTS: Mapping[str, Callable[[Program, Fields], Fields]] = {
     "FLOPs": _flops,
     "collectives": _collectives,
+    "lost batches": _lost_batches,
     "replicated values": _replicated,
     "repeated values": _repeated,
     "share of work": _work,
@@ -290,7 +297,7 @@ PARTS: Mapping[str, Callable[[Program, Fields], Fields]] = {
 """Parts of the report by name: each makes fields of it from the compiled program and earlier fields."""
 OF_PARTS = (
     *("dot_flops", "known_dot_flops", "dot_totals", "fft_totals", "decompositions", "uncounted_flops"),
-    *("collectives", "sent"),
+    *("collectives", "sent", "lost_batches"),
     *("unread", "unread_local", "rematerializations", "repeated", "donations", "donatable", "memory"),
 )
 """The fields of parts, which are None unless these are made."""

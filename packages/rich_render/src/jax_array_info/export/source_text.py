@@ -168,11 +168,21 @@ _MOST_VALUES = 3
 """Maximum number of values in the notes of a line."""
 _MOST_USERS = 6
 """Maximum number of lines in the note of an origin."""
-_LOOKS = {"conflict": style.WARNING, "lost mesh axis": "magenta", "replicated value": "cyan"}
+_LOOKS = {
+    "conflict": style.WARNING,
+    "lost mesh axis": "magenta",
+    "replicated value": "cyan",
+    "lost batch": "magenta",
+}
 """Style of the bytes of each kind of finding."""
-_HEADS = {"conflict": "conflict", "lost mesh axis": "lost", "replicated value": "replicated"}
+_HEADS = {
+    "conflict": "conflict",
+    "lost mesh axis": "lost",
+    "replicated value": "replicated",
+    "lost batch": "batch",
+}
 """Heads of the bytes of each kind of finding."""
-_BEFORE = {"conflict": "conflict over ", "lost mesh axis": "", "replicated value": "replicated: "}
+_BEFORE = {"conflict": "conflict over ", "replicated value": "replicated: "}
 """Words before an entry, which has no heading in the margin."""
 
 
@@ -199,7 +209,7 @@ def _mark_findings(margin: Margin, report: PropagationReport, kind: str) -> None
         line.columns.update(entry.fact.columns for entry in entries if entry.fact.columns is not None)
         shown, others = split_rows(entries, _MOST_ENTRIES)
         for entry in shown:
-            head = counted_path(f"{_BEFORE[kind]}{entry.head}", entry.times)
+            head = counted_path(f"{_BEFORE.get(kind, '')}{entry.head}", entry.times)
             facts = filter(None, (head, entry.fact.phase, *caller_notes(line.origin)))
             line.notes.append(Note(", ".join(facts), entry.size, _LOOKS[kind]))
             line.notes += [Note(("  ", *pieces)) for pieces in entry.details]

@@ -24,7 +24,8 @@ from ..reports import (
     PropagationReport,
     ReplicatedValue,
 )
-from ..reports.propagation import OperationFact
+from ..reports.lost_batch import LostBatch
+from ..reports.origin import OperationFact
 from .blocks import (
     SKIPPED_COLUMNS,
     Block,
@@ -151,6 +152,8 @@ def finding_entries(report: PropagationReport, kind: str) -> list[Entry]:
             entries = _folded(_conflict(row) for row in report.conflicts if not row.is_meant)
         case "lost mesh axis":
             entries = _folded(_loss(row) for row in report.lost if row.nbytes != 0 and not row.is_meant)
+        case "lost batch":
+            entries = map(_lost_batch, report.lost_batches)
         case _:
             entries = map(_replicated, by_key((_facts(row), row) for row in report.replicated).values())
     return sorted(entries, key=lambda entry: -entry.total_nbytes)
@@ -203,6 +206,11 @@ def _loss(loss: Loss) -> Entry:
     operand = (_name(loss.operand), f" {spec_words(loss.before)} became {spec_words(loss.after)}")
     head = f"{_lost(loss)} {type_text(loss.dtype, loss.shape)}"
     return Entry(head, (operand, _why(loss)), loss, loss.nbytes, loss.count)
+
+
+def _lost_batch(row: LostBatch) -> Entry:
+    head = f"{row.mesh_axis}: batch lost in {row.op} {type_text(row.dtype, row.shape)}"
+    return Entry(head, ((_name(row.path), f" {row.change}"), (row.remedy,)), row, row.nbytes, 1)
 
 
 def _lost(loss: Loss) -> str:
@@ -365,7 +373,9 @@ def propagation_page(report: PropagationReport, *, with_ways: bool = False) -> I
     for finding in report.findings:
         # What the compiled program sends for a conflict is another figure, in the output of print_program.
         yield from heading(finding, prefix="smallest operands, " if finding.kind == "conflict" else "")
-        yield _listed(finding_entries(report, finding.kind), _entry)
+        entries = finding_entries(report, finding.kind)
+        # The heading is about the first lost batch.
+        yield _listed(entries[1:] if finding.kind == "lost batch" else entries, _entry)
     yield from said((f"nothing propagates through {operation}" for operation in report.unread), "warning")
     yield from said(report.caveats, "aside")
     if with_ways:

@@ -34,6 +34,7 @@ _PLACES = {
     ".live": "LiveArrayGroup LiveArrayReport",
     ".logs": "LogEvent LogFinding LogReport RankLog UnusableDonation",
     ".mesh": "MeshReport ShardReport XlaReport",
+    ".lost_batch": "LostBatch",
     ".origin": "Origin SourceLine",
     ".compiler_messages": "LargeBuffer OutOfMemory Rematerialization",
     ".program": "ProgramReport",

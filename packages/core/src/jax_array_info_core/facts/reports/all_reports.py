@@ -121,6 +121,7 @@ from .propagation import (
     PropagationReport as PropagationReport,
     ReplicatedValue as ReplicatedValue,
 )
+from .lost_batch import LostBatch as LostBatch
 from .compiler_messages import (
     LargeBuffer as LargeBuffer,
     OutOfMemory as OutOfMemory,

@@ -37,6 +37,7 @@ FindingKind = Literal[
     "conflict",
     "lost mesh axis",
     "replicated value",
+    "lost batch",
     "axis across hosts",
     "missing process",
     "different arrays",
@@ -210,6 +211,12 @@ CODES: dict[FindingKind, Code] = {
         "replicated-value",
         "advice",
         "Values inside a program are replicated over mesh axes that could shard them.",
+    ),
+    "lost batch": Code(
+        "JAI304",
+        "lost-batch",
+        "warning",
+        "A mesh axis stops sharding the batch inside a program, although its dimension lives on.",
     ),
     "axis across hosts": Code(
         "JAI401",

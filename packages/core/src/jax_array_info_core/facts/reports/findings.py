@@ -41,6 +41,7 @@ FLOORS: dict[FindingKind, Floor] = {
     "missing donation": Floor("{} per device not donated", nbytes=2**20),
     "repeated value": Floor("{} per device of repeated values"),
     "replicated value": Floor("{} per device of replicated values"),
+    "lost batch": Floor("{} per device that follow a lost batch"),
 }
 """The floors of the findings whose cost is bytes that are held or repeated. Findings about correctness, such
 as unexpected shardings and invalid specs, have none."""

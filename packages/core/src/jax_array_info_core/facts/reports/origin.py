@@ -1,10 +1,12 @@
-"""Lines of source code, and the pass of a step that they are in."""
+"""Lines of source code, the pass of a step that they are in, and the operations there."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+from ...base import quantities
 
 Phase = Literal["forward", "backward"]
 """Part of a training step: the forward pass, or the backward pass with what it recomputes."""
@@ -78,3 +80,28 @@ class Origin(SourceLine):
     def __hash__(self) -> int:
         """Return a hash of the line alone: reports on many arrays compute many."""
         return hash((self.file, self.line, self.function))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationFact:
+    """A fact about an operation of the program: the base of values, losses and conflicts."""
+
+    op: str
+    """Name of the operation in JAX, such as ``dot_general``."""
+
+    origin: Origin | None = None
+    """Line of the operation."""
+
+    columns: tuple[quantities.Size, quantities.Size] | None = None
+    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
+    unknown."""
+
+    phase: Phase | None = None
+    """Forward or backward pass; None outside gradients."""
+
+    count: quantities.Count = 1
+    """Number of equal facts."""
+
+    is_meant: bool = False
+    """For a loss or a conflict: whether it gathers a value for an operation with another operand that is
+    sharded over the mesh axis in a dimension of its own, such as the batch. No finding is about it."""

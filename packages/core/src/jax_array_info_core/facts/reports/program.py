@@ -16,6 +16,7 @@ from .compiler_messages import OutOfMemory, Rematerialization, full_replication,
 from .control_flow import FlopTotals
 from .findings import Finding, Limits, accepted_words, findings_words, reported
 from .left_out import ALL, LeftOut, Parts
+from .lost_batch import LostBatch, lost_batches_found
 from .origin import Origin
 from .program_findings import (
     changed,
@@ -93,6 +94,10 @@ class ProgramReport(Displayed):
     steady_sent_nbytes: quantities.Total | None = None
     """Bytes that a device sends per call once no call compiles again; None unless ``steady`` is on, and if
     unknown."""
+
+    lost_batches: tuple[LostBatch, ...] | None = ()
+    """Mesh axes that stop sharding the data, the most bytes after it first. Empty where ``because`` is
+    unknown: before JAX 0.10.1, of a Compiled, and without collectives."""
 
     rematerializations: tuple[Rematerialization, ...] | None = ()
     """Values that XLA replicates and shards again, the most bytes first."""
@@ -313,6 +318,7 @@ def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
         *shared([donation for donation in report.donations or () if donation.shares_with]),
         *unused([donation for donation in report.donations or () if donation.is_unused]),
         *missing(report.donatable or ()),
+        *lost_batches_found(report.lost_batches or ()),
         *full_replication(report.rematerializations or (), report.mesh),
         *repeated_values(report.repeated or ()),
         *not_handed_out(report.reason),

@@ -13,7 +13,8 @@ from ...geometry.layouts.spec import MeshAxes, Spec
 from .array import Leaf
 from .codes import FindingKind
 from .findings import Finding, FindingLeaf, Limits, accepted_words, findings_words, reported
-from .origin import Origin, Phase, SourceLine
+from .lost_batch import LostBatch, lost_batches_found
+from .origin import OperationFact, Origin, Phase, SourceLine
 
 OriginKind = Literal["argument", "output", "constraint", "shard_map"]
 """What a mesh axis of a value comes from: an argument's or an output's requested sharding, a constraint
@@ -72,31 +73,6 @@ class PropagatedLeaf(Leaf):
 
     axes: tuple[AxisOrigin, ...] = ()
     """Origin of each mesh axis in the spec."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationFact:
-    """A fact about an operation of the program: the base of values, losses and conflicts."""
-
-    op: str
-    """Name of the operation in JAX, such as ``dot_general``."""
-
-    origin: Origin | None = None
-    """Line of the operation."""
-
-    columns: tuple[quantities.Size, quantities.Size] | None = None
-    """Columns of the operation in the line, from 0: the first one, and the one after the last. None if
-    unknown."""
-
-    phase: Phase | None = None
-    """Forward or backward pass; None outside gradients."""
-
-    count: quantities.Count = 1
-    """Number of equal facts."""
-
-    is_meant: bool = False
-    """For a loss or a conflict: whether it gathers a value for an operation with another operand that is
-    sharded over the mesh axis in a dimension of its own, such as the batch. No finding is about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,6 +275,9 @@ class PropagationReport(Displayed):
     """Values that could be sharded over more mesh axes, the most avoidable bytes first: arguments without
     any, values that operations make without any, and those that lose one, but in a sum or on purpose."""
 
+    lost_batches: tuple[LostBatch, ...] = ()
+    """Mesh axes that stop sharding the data, the most bytes after it first."""
+
     caveats: tuple[str, ...] = ()
     """What may differ in the compiled program, and what is opaque, as sentences."""
 
@@ -384,6 +363,8 @@ def _findings(report: PropagationReport) -> Iterator[Finding]:
                 ]
             ).rstrip(),
         )
+
+    yield from lost_batches_found(report.lost_batches)
 
 
 _CONSTRAIN = "Constrain the value, or the argument or output that it comes from or goes to."

@@ -110,6 +110,28 @@ def _entry(names: tuple[str, ...]) -> str:
     return repr((names[0] if len(names) == 1 else names) if names else None)
 
 
+def entry_code(names: tuple[str, ...]) -> str:
+    """Return the code of one entry of a spec."""
+    quoted = [f'"{name}"' for name in names]
+    return "None" if not names else quoted[0] if len(names) == 1 else f"({', '.join(quoted)})"
+
+
+def spec_code(spec: Spec, name: str = "P") -> str:
+    """Return the code of a spec, without trailing None.
+
+    Args:
+        spec: The spec.
+        name: The program's name for ``PartitionSpec``.
+
+    >>> spec_code(Spec((("data", "fsdp"), (), ("model",), ())))
+    'P(("data", "fsdp"), None, "model")'
+    """
+    axes = [*spec.axes]
+    while axes and not axes[-1]:
+        axes.pop()
+    return f"{name}({', '.join(map(entry_code, axes))})"
+
+
 def require_names(what: str, spec: Spec | None, mesh: MeshAxes | None) -> None:
     """Raise an error if a spec names an axis that its mesh does not have.
 

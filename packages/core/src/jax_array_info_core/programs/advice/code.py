@@ -7,28 +7,11 @@ from typing import Any
 
 from ...compat.shardings import mesh_axes
 from ...compat.values import is_abstract_mesh, is_mesh
-from ...geometry.layouts.spec import MeshAxes, Spec, require_names
-from ..raised.site import entry
+from ...geometry.layouts.spec import MeshAxes, Spec, require_names, spec_code
 from ..raised.source import at_path, shortest_name
 
 _SPEC, _SHARDING = "jax.sharding.PartitionSpec", "jax.sharding.NamedSharding"
 _CONSTRAINT, _RESHARD = "jax.lax.with_sharding_constraint", "jax.sharding.reshard"
-
-
-def spec_code(spec: Spec, name: str = "P") -> str:
-    """Return the code of a spec, without trailing None.
-
-    Args:
-        spec: The spec.
-        name: The program's name for ``PartitionSpec``.
-
-    >>> spec_code(Spec((("data", "fsdp"), (), ("model",), ())))
-    'P(("data", "fsdp"), None, "model")'
-    """
-    axes = [*spec.axes]
-    while axes and not axes[-1]:
-        axes.pop()
-    return f"{name}({', '.join(map(entry, axes))})"
 
 
 def constraint_code(

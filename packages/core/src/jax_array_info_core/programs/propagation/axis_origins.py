@@ -150,11 +150,12 @@ def _neighbors(
         origin: The origin.
         visited: Operations, factors and origins for which all were yielded. More are added.
     """
-    for alike in (value.outer, *graph.inside.get(value, ())):
-        if alike is not None and has_axis(graph, alike.axes, name):
-            yield alike, name, None
-    number = next(number for number, names in enumerate(value.axes) if name in names)
     part = graph.part(name)
+    for alike in (value.outer, *graph.inside.get(value, ())):
+        for its in (its for names in alike.axes for its in names) if alike is not None else ():
+            if its == name or graph.part(its).overlaps(part):
+                yield alike, its, None
+    number = next(number for number, names in enumerate(value.axes) if name in names)
     for operation, place in graph.places.get(value, ()):
         rule = operation.rule
         if rule is None:

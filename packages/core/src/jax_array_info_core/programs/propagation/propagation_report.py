@@ -34,6 +34,7 @@ from ...facts.reports.propagation import (
 from ...geometry.layouts.notation import as_nbytes
 from ...geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes, Spec, advised_axes
 from .axis_origins import Named, Propagated, line_of, origins_of
+from .batch import lost_batches
 from .conflicts import conflicts, losses_of, lost_axes, most_first, where
 from .graph import Axes, Graph, Operation, Value, has_axis, nbytes, read_place, remembered, shard_of
 from .helper import NoAnswerError, ask, start
@@ -297,6 +298,7 @@ def propagation_report(
         conflicts=excluding,
         lost=lost,
         replicated=replicated(program),
+        lost_batches=lost_batches(program),
         caveats=(
             *([_REARRANGED] if excluding or lost or graph.stops_at_call else []),
             *([_PARTS] if any(is_uneven(graph, value) for value in graph.outputs) else []),
@@ -402,6 +404,11 @@ def at_line(report: PropagationReport, line: str) -> PropagationReport:
             if _is_at(loss.origin, text) or _is_at(loss.constraint, text) or loss.operand == text
         ),
         replicated=tuple(value for value in report.replicated if _is_at(value.origin, text)),
+        lost_batches=tuple(
+            row
+            for row in report.lost_batches
+            if _is_at(row.origin, text) or _is_at(row.loop, text) or row.path == text
+        ),
     )
     if chosen.arguments or chosen.outputs or chosen.values or chosen.conflicts or chosen.lost:
         return chosen

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ...compat.values import is_abstract_mesh, is_mesh
+from ...geometry.layouts.spec import entry_code
 from .explanation import Edit
 from .kind import written
 from .loops import start_of
 from .recipes import distinct
-from .site import RESHARD, Recipe, Site, entry, parameters
+from .site import RESHARD, Recipe, Site, parameters
 from .types import Axes, type_of
 
 _PART = re.compile(r"\{([\w.]+)\}")
@@ -108,7 +109,7 @@ def resharded_result(site: Site) -> Iterator[Edit]:
 def reduced_over_shards(site: Site) -> Iterator[Edit]:
     """Reduce the value of the expression over the mesh axes along which it varies."""
     collective = site.place.path_to(f"jax.lax.{_REDUCTIONS[site.last_name]}")
-    yield Edit(code=f"{collective}({site.place.text()}, {entry(tuple(site.names('axes')))})")
+    yield Edit(code=f"{collective}({site.place.text()}, {entry_code(tuple(site.names('axes')))})")
 
 
 # Specs that the program has written
@@ -134,7 +135,7 @@ def respecified(change: Callable[[Site, Axes], Sequence[Axes]]) -> Recipe:
         call, start = written(site.place.node, spec)
         *others, last = change(site, spec)
         for candidate in [*(axes for axes in others if _divides_all(site, axes)), last]:
-            args = [*map(text, call.args[:start]), *map(entry, candidate), *map(text, call.keywords)]
+            args = [*map(text, call.args[:start]), *map(entry_code, candidate), *map(text, call.keywords)]
             yield site.edited({call: f"{text(call.func)}({', '.join(args)})"})
 
     return recipe

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...arrays.origins.origins import code_of, wrapped_functions
 from ...base.quantities import known_sum
-from ...geometry.layouts.spec import MeshAxes
+from ...geometry.layouts.spec import MeshAxes, entry_code
 from .explanation import Edit
 from .operands import Array, receiver_of
 from .source import MISSING, Place, at_path
@@ -84,7 +84,8 @@ class Site:
 
     def spec(self, axes: Axes, *, is_full: bool = False) -> str:
         """Return the code of a PartitionSpec; ``P()`` without mesh axes, unless it has all entries."""
-        return f"{self.place.path_to(*SPECS)}({', '.join(map(entry, axes if is_full or any(axes) else ()))})"
+        entries = map(entry_code, axes if is_full or any(axes) else ())
+        return f"{self.place.path_to(*SPECS)}({', '.join(entries)})"
 
     def edited(self, parts: Mapping[Any, str], nbytes: int | None = None) -> Edit:
         """Return the expression with other texts in place of some nodes in it.
@@ -155,12 +156,6 @@ def parameters(function: Any) -> tuple[str, ...]:
     """Return the names of the parameters of a function; none if it is not written in Python."""
     code = None if function is MISSING else code_of(wrapped_functions(function)[-1])
     return () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
-def entry(names: tuple[str, ...]) -> str:
-    """Return the code of one entry of a spec."""
-    quoted = [f'"{name}"' for name in names]
-    return "None" if not names else quoted[0] if len(names) == 1 else f"({', '.join(quoted)})"
 
 
 Recipe = Callable[[Site], Iterator[Edit]]
