@@ -26,8 +26,8 @@ _ROWS, _RESHAPE, _LOOP = "stablehlo.dynamic_slice", "stablehlo.reshape", "stable
 def lost_batches(program: Propagated) -> tuple[LostBatch, ...]:
     """Return where mesh axes stop sharding the data, the most bytes after it first.
 
-    Either an argument that is no data has the axis in a result, or a loop slices the dimension. The rest of
-    the program uses the dimension in products, in more bytes than the argument has.
+    Either a parameter has the axis in a result, or a loop slices the dimension. The rest of the program uses
+    the dimension in products, in more bytes than the parameter has.
     """
     losses = by_key((loss.key(program), loss) for loss in (*_taken(program), *_sliced(program)))
     rows = (_row(program, group) for group in losses.values())
@@ -81,7 +81,7 @@ class _Loss(NamedTuple):
     """The dimension of it that should."""
 
     taken_by: Value | None = None
-    """The argument that has the axis; None for a loop."""
+    """The parameter that has the axis; None for a loop."""
 
     loop: Operation | None = None
     """The loop."""
@@ -96,7 +96,10 @@ class _Loss(NamedTuple):
 
 @remembered
 def _parameters(program: Propagated) -> dict[str | None, Value]:
-    """Return the arguments that are no data, by path: they have no integers, and the shape of an output."""
+    """Return the parameters by path: arguments without integers that have the shape and dtype of an output.
+
+    All other arguments are data.
+    """
     graph = program.graph
     outputs = {(output.shape, output.dtype) for output in graph.outputs}
     return {
@@ -157,7 +160,7 @@ def _is_forward(operation: Operation) -> bool:
 
 
 def _taken(program: Propagated) -> Iterator[_Loss]:
-    """Yield the mesh axes of data that another argument has in a result with the dimension."""
+    """Yield the mesh axes of data that a parameter has in a result with the dimension."""
     graph, data = program.graph, _data(program)
     for operation in filter(_is_forward, graph.computing if data else ()):
         for place, value in enumerate(operation.operands):
@@ -171,7 +174,7 @@ def _taken(program: Propagated) -> Iterator[_Loss]:
 
 
 def _taker(program: Propagated, result: Value, dim: int, name: str) -> Value | None:
-    """Return the argument from which a result has a mesh axis in other dimensions; None if it is data."""
+    """Return the parameter from which a result has a mesh axis in other dimensions."""
     graph, shape = program.graph, result.shape or ()
     if has_axis(graph, (result.axes[dim],), name) or shape[dim] % graph.sizes[graph.part(name).name]:
         return None
@@ -238,7 +241,7 @@ def _minor(value: Value, dim: int) -> Dim | None:
 
 
 def _row(program: Propagated, group: list[_Loss]) -> LostBatch | None:
-    """Return equal losses as one; None if no product follows, or fewer bytes than the argument has."""
+    """Return equal losses as one; None if no product follows, or fewer bytes than the parameter has."""
     graph, first = program.graph, group[0]
     size, has_product = following(graph, [(loss.result, loss.dim) for loss in group], first.name)
     least = 0 if first.taken_by is None else nbytes(graph, first.taken_by) or 0
