@@ -191,7 +191,7 @@ def _taker(program: Propagated, result: Value, dim: int, name: str) -> Value | N
 
 
 def _sliced(program: Propagated) -> Iterator[_Loss]:
-    """Yield the mesh axes of data in a dimension of which loops take single rows, after a reshape."""
+    """Yield the mesh axes that shard the rows of data which loops take one by one, after a reshape."""
     graph, data = program.graph, _data(program)
     slices = (operation for operation in graph.operations if operation.name == _ROWS)
     for operation in filter(_is_forward, slices if data else ()):
@@ -293,7 +293,7 @@ def _last_at(program: Propagated, origin: Origin, columns: tuple[int, int]) -> V
 
 
 def _text(origin: Origin, first: int, last: int) -> str:
-    """Return the part of a line between two columns; empty if it is no expression."""
+    """Return the part of a line between two columns; empty if it is not an expression."""
     text = origin.code.encode()[first:last].decode(errors="replace")
     try:
         ast.parse(text, mode="eval")
