@@ -35,12 +35,16 @@ class JaxprConstraint(NamedTuple):
     is_boundary: bool = False
     """Whether the value is an argument or an output of the program."""
 
+    is_gradient: bool = False
+    """Whether it is a gradient, and the constraint is outside of the function that is differentiated."""
+
 
 def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
     """Yield the sharding constraints in a jaxpr and the jaxprs inside it, each jaxpr once."""
     program = getattr(jaxpr, "jaxpr", jaxpr)
     ends = {id(variable) for variable in (*program.invars, *program.outvars)}
-    uses = _Uses()
+    uses, of_gradients = _Uses(), set[int]()
+    _gradients(program, [False] * len(program.invars), of_gradients)
     for program, equation in equations(jaxpr):
         constraint = _constraint(equation)
         if constraint is not None:
@@ -51,6 +55,7 @@ def jaxpr_constraints(jaxpr: Any) -> Iterator[JaxprConstraint]:
                     (operation.primitive.name, traceback_of(operation)) for operation in operations
                 ),
                 is_boundary=any(id(variable) in ends for variable in variables),
+                is_gradient=id(equation) in of_gradients,
             )
 
 
@@ -250,10 +255,11 @@ def jaxpr_updates(jaxpr: Any) -> list[_Updates]:
 def jaxpr_gradients(jaxpr: Any) -> list[bool]:
     """Return whether each output of a jaxpr is a gradient, or computed from one without a sum."""
     program = getattr(jaxpr, "jaxpr", jaxpr)
-    return _gradients(program, [False] * len(program.invars))
+    return _gradients(program, [False] * len(program.invars), set())
 
 
-def _gradients(program: Any, inputs: list[bool]) -> list[bool]:
+def _gradients(program: Any, inputs: list[bool], users: set[int]) -> list[bool]:
+    """Return whether each output is a gradient, and add the ``id`` of each equation that uses one first."""
     known = {id(variable): is_gradient for variable, is_gradient in zip(program.invars, inputs, strict=True)}
     for equation in program.eqns:
         operands = [known.get(id(variable), False) for variable in equation.invars]
@@ -261,10 +267,12 @@ def _gradients(program: Any, inputs: list[bool]) -> list[bool]:
         if "transpose" in transforms_of(equation):
             results = [True] * len(equation.outvars)
         elif inner is not None:
-            results = _gradients(inner, operands)
+            results = _gradients(inner, operands, users)
         else:
             is_kept = any(operands) and not name.startswith(("reduce_", "arg", "dot_general", "conv_"))
             results = [is_kept] * len(equation.outvars)
+            if operands[:1] == [True]:
+                users.add(id(equation))
         known.update(zip(map(id, equation.outvars), results, strict=False))
     return [known.get(id(variable), False) for variable in program.outvars]
 

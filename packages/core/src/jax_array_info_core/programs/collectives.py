@@ -65,7 +65,7 @@ _REQUESTED = re.compile(
     r"/(?:all_gather|all_to_all|p?broadcast|p(?:max|min|permute|sum)|ragged_all_to_all|reduce_scatter)\w*$"
 )
 """End of an ``op_name`` that is a collective of the user, as in ``shard_map``."""
-_WHOLE = frozenset({"convolution", "custom-call", "dot", "fft", "gather", "sort"})
+WHOLE = frozenset({"convolution", "custom-call", "dot", "fft", "gather", "sort"})
 """Operations that need a complete operand, so that the partitioner gathers it for them."""
 _PASSED = operations(Passing.MOVE) | {
     *("call", "conditional", "convert", "fusion", "get-tuple-element", "pad", "tuple", "while"),
@@ -299,8 +299,8 @@ class _Describer:
         if moved.kind in REDUCTIONS:
             named = self._named(moved)
             return [] if named is None else [named]
-        before = itertools.islice(self.dataflow.walk(moved.operand, stops=_computes), _NEAR)
-        return [instruction for _, instruction in before if _computes(instruction)]
+        before = itertools.islice(self.dataflow.walk(moved.operand, stops=computes), _NEAR)
+        return [instruction for _, instruction in before if computes(instruction)]
 
     def _origin(self, moved: Movement, users: Sequence[Instruction]) -> Origin | None:
         """Return the line of a collective: of the operation that needs the array, or of a neighboring one.
@@ -331,7 +331,7 @@ class _Describer:
         )
         if not lines and not is_exact:
             of_user = self.lines.origin(users[0].frames) if users else None
-            if of_user is not None and users[0].opcode in _WHOLE:
+            if of_user is not None and users[0].opcode in WHOLE:
                 return of_user
             following = itertools.chain([nearest], self.dataflow.consumers(value))
             after = filter(None, (self.lines.origin(follower.frames) for follower in following))
@@ -393,7 +393,8 @@ class _Describer:
                 yield caller
 
 
-def _computes(instruction: Instruction) -> bool:
+def computes(instruction: Instruction) -> bool:
+    """Return whether an operation computes something, and does not only move, gather or cast arrays."""
     return instruction.opcode != "parameter" and not _passes_on(instruction)
 
 

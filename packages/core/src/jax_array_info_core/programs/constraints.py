@@ -156,6 +156,7 @@ def _constraint(constraint: JaxprConstraint, shapes: set[_Shape], lines: UserLin
         got=asked if is_found else None,
         reason=_reason(asked, constraint.shape, shard, is_open=is_open, is_found=is_found),
         origin=lines.origin(stack),
+        is_gradient=constraint.is_gradient,
     )
 
 

@@ -46,8 +46,9 @@ from .compiled import (
     place_of,
 )
 from .constraints import constraints_of, with_padding
+from .lost_axes import with_gradients, with_lost_axes, with_moments
 from .report_parts import OF_PARTS, OF_TIMELINE, PARTS, Fields, Program
-from .updates import MOST_CALLS, Interface, next_arguments, passed_on, with_lost_axes, with_replaced
+from .updates import MOST_CALLS, Interface, next_arguments, passed_on, with_replaced
 
 
 @contextlib.contextmanager
@@ -162,10 +163,13 @@ def program_report(
         parts = Parts()
         module = parts.made(ALL, lambda: module_of(compiled.record, compiled.stages.lowered), None)
         given, returned = _leaves(f, args, kwargs, values, compiled.stages, module)
-        interface, passed = _interface(given, returned, compiled.stages, module, lines, parts)
+        name, origin = definition_of(f, compiled.stages, module, lines)
+        interface, passed = _interface(given, returned, compiled.stages, module, lines, parts, name)
         place, platform = place_of(compiled, [*given, *returned])
         fields: Fields = {
-            **_plain_fields(f, compiled, interface, passed, module, lines),
+            "name": name,
+            "origin": origin,
+            **_plain_fields(compiled, interface, passed, module, lines),
             "platform": platform,
             "topology": place.text if place else None,
             "caveats": caveats_of_tracing(compiled.traced_on, place),
@@ -278,22 +282,27 @@ def _interface(
     module: Module | None,
     lines: UserLines,
     parts: Parts,
+    name: str,
 ) -> tuple[Interface, dict[int, int] | None]:
     """Return the arguments and outputs of a program, and which are passed on, as of ``passed_on``."""
     mesh = program_mesh([*given, *returned])
-    arguments, outputs = argument_values(given, mesh), output_values(returned, mesh)
+    arguments, outputs = with_moments(argument_values(given, mesh)), output_values(returned, mesh)
     jaxpr = None if stages.traced is None else stages.traced.jaxpr
+    is_donated = [leaf.is_donated for leaf in given]
     if module is not None:
         requested = [None] * len(outputs) if jaxpr is None else requested_outputs(jaxpr)
         as_asked = outputs = with_requested(outputs, requested)
         are_asked = [asked is not None for asked in requested]
         outputs = parts.made(
-            "lost mesh axes", lambda: with_lost_axes(as_asked, arguments, module, are_asked), outputs
+            "lost mesh axes",
+            lambda: with_lost_axes(as_asked, arguments, module, are_asked, is_donated, name),
+            outputs,
         )
     if jaxpr is None:
         return Interface(mesh, arguments, outputs, None), {}
-    constraints = parts.made("constraints", lambda: constraints_of(jaxpr, module, lines), None)
-    is_donated = [leaf.is_donated for leaf in given]
+    constraints = parts.made(
+        "constraints", lambda: with_gradients(constraints_of(jaxpr, module, lines), arguments), None
+    )
     plain = with_padding(outputs, constraints or ())
 
     def next_call() -> tuple[tuple[ProgramValue, ...], dict[int, int] | None]:
@@ -305,7 +314,6 @@ def _interface(
 
 
 def _plain_fields(
-    f: Any,
     compiled: CompiledStages,
     interface: Interface,
     passed: Collection[int] | None,
@@ -313,11 +321,8 @@ def _plain_fields(
     lines: UserLines,
 ) -> Fields:
     """Return the fields of a report that it has also of a program whose record cannot be read."""
-    name, origin = definition_of(f, compiled.stages, module, lines)
     paths = [argument.path for argument in interface.arguments]
     return {
-        "name": name,
-        "origin": origin,
         **interface._asdict(),
         "out_of_memory": out_of_memory_of(compiled.refusal, module, compiled.assignment, lines),
         "device_count": interface.device_count,

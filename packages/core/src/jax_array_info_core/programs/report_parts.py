@@ -44,6 +44,7 @@ from .compiled import (
 from .control_flow import flops_of
 from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
+from .lost_axes import with_lines
 from .memory import figures_of, saved_of, timeline_of, with_host_apart, with_temporaries
 from .updates import Interface
 from .work import work_of
@@ -166,6 +167,11 @@ def _lost_batches(program: Program, fields: Fields) -> Fields:
     return {"lost_batches": program.reasons.lost_batches if is_known else ()}
 
 
+def _lost(program: Program, _: Fields) -> Fields:
+    """Return the arguments and outputs of a report with the lines where they lose mesh axes."""
+    return with_lines(program.interface, program.module, program.moved, program.lines)
+
+
 def _replicated(program: Program, _: Fields) -> Fields:
     """Return the field of a report on values that XLA replicates and shards again."""
     times, found = program.module.once(executions), program.replicated
@@ -283,6 +289,7 @@ PARTS: Mapping[str, Callable[[Program, Fields], Fields]] = {
     "FLOPs": _flops,
     "collectives": _collectives,
     "lost batches": _lost_batches,
+    "lines of lost mesh axes": _lost,
     "replicated values": _replicated,
     "repeated values": _repeated,
     "share of work": _work,

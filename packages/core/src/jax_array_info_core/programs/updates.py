@@ -1,4 +1,4 @@
-"""Outputs that are gradients or updates of arguments."""
+"""Outputs that replace arguments in the next call."""
 
 from __future__ import annotations
 
@@ -17,12 +17,6 @@ from ..facts.reports.program_values import (
     ProgramValue,
 )
 from ..geometry.layouts.spec import MeshAxes, effective_spec
-from ..xla.hlo.dataflow import Dataflow, Value
-from ..xla.hlo.module import Instruction, Module
-from .donations import common_end
-
-_TRANSPOSED = "transpose("
-"""JAX's name of a transposed function, in the names of operations: ``jit(f)/transpose(jvp())/mul``."""
 
 
 class Interface(NamedTuple):
@@ -44,140 +38,6 @@ class Interface(NamedTuple):
     def device_count(self) -> int:
         """Number of devices of the mesh; 1 without a mesh."""
         return 1 if self.mesh is None else math.prod(self.mesh.sizes)
-
-
-def with_lost_axes(
-    outputs: Sequence[ProgramValue],
-    arguments: Sequence[ProgramValue],
-    module: Module,
-    constrained: Sequence[bool],
-) -> tuple[ProgramValue, ...]:
-    """Return the outputs, each with the argument that it resembles and the axes that it lacks.
-
-    An output that transposed operations compute is the gradient or an update of an argument with its shape
-    and dtype. Any other output resembles an argument with its shape, dtype and last key, from which it is
-    computed. Among arguments that are sharded differently, the end of the path decides, unless it is an index
-    or two are alike. An output whose sharding was requested, also by a constraint, has it on purpose.
-
-    Args:
-        outputs: Outputs of the program.
-        arguments: Arguments of the program.
-        module: The compiled program.
-        constrained: Whether each output is the value of a sharding constraint.
-    """
-    flow = _Flow(module, outputs, arguments)
-    by_type = by_key(
-        (_type(argument), number) for number, argument in enumerate(arguments) if not argument.is_pruned
-    )
-    seen: Counter[Any] = Counter()
-    compared = []
-    for place, output in enumerate(outputs):
-        kind = _type(output)
-        used, alike = sharded_over(output.got), by_type.get(kind, ())
-        is_free = output.asked is None and output.is_asked_known and not constrained[place]
-        if is_free and used is not None and any(used < _wanted(arguments[number]) for number in alike):
-            is_gradient, reached = flow.of(place)
-            if not is_gradient:
-                alike = [
-                    number
-                    for number in alike
-                    if number in reached and _have_same_end(arguments[number], output)
-                ]
-            candidates = [arguments[number] for number in alike]
-            like = _most_alike(output, candidates, seen[kind])
-            if like is not None and used < _wanted(like):
-                output = _compared(output, like, used)
-            seen[kind] += 1
-        compared.append(output)
-    return tuple(compared)
-
-
-class _Flow:
-    """Searches for what computes the outputs of a program."""
-
-    def __init__(
-        self, module: Module, outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
-    ) -> None:
-        self._dataflow = module.once(Dataflow)
-        self._entry = module.computations[module.entry]
-        self._numbers = [number for number, argument in enumerate(arguments) if not argument.is_pruned]
-        parameters = sum(len(parameter.shapes) for parameter in module.parameters())
-        # Tokens of ordered effects are the first parameters, and the first outputs.
-        self._first = max(parameters - len(self._numbers), 0)
-        self._first_output = max(len(self._entry.root.shapes) - len(outputs), 0)
-
-    def of(self, place: int) -> tuple[bool, set[int]]:
-        """Return whether a transposed operation computes an output, and the arguments that it depends on.
-
-        A later sum, such as that of a norm, need not have the shape of a parameter: False, and all arguments.
-        """
-        root, reached = self._entry.root, set[int]()
-        start = Value(self._entry.name, root.name, self._first_output + place if root.groups else None)
-        if any(_is_transposed(maker) for _, maker in self._dataflow.walk(start, stops=_is_sum)):
-            return True, reached
-        for at, instruction in self._dataflow.walk(start):
-            if _is_transposed(instruction):
-                return False, set(self._numbers)
-            if instruction.opcode == "parameter" and at.computation == self._entry.name:
-                number = instruction.parameter_number + (at.element or 0) - self._first
-                if 0 <= number < len(self._numbers):
-                    reached.add(self._numbers[number])
-        return False, reached
-
-
-def _is_transposed(instruction: Instruction) -> bool:
-    return _TRANSPOSED in (instruction.op_name or "")
-
-
-def _is_sum(instruction: Instruction) -> bool:
-    """Return whether an instruction reduces an array; False if it has no name, as where XLA splits one."""
-    return (
-        instruction.opcode in ("reduce", "reduce-window")
-        and bool(instruction.op_name)
-        and not _is_transposed(instruction)
-    )
-
-
-def _most_alike(output: ProgramValue, candidates: Sequence[ProgramValue], rank: int) -> ProgramValue | None:
-    """Return the argument that an output resembles; None if it is ambiguous.
-
-    Args:
-        output: The output.
-        candidates: The arguments that it can resemble.
-        rank: Number of such outputs before it, for paths without a common end.
-    """
-    ends = [common_end(candidate.path, output.path) for candidate in candidates]
-    best = [candidate for candidate, end in zip(candidates, ends, strict=True) if end == max(ends)]
-    if len({frozenset(_wanted(candidate)) for candidate in candidates}) > 1 and (
-        not max(ends) or output.path.rpartition("/")[2].isdecimal()
-    ):
-        return None
-    wanted = {frozenset(_wanted(candidate)) for candidate in best}
-    return best[min(rank, len(best) - 1)] if len(wanted) == 1 else None
-
-
-def _compared(output: ProgramValue, like: ProgramValue, used: set[str]) -> ProgramValue:
-    """Return an output with the axes that it lacks, compared with an argument."""
-    assert like.got is not None
-    assert like.got.mesh is not None
-    lost = tuple(name for name in like.got.mesh.names if name in _wanted(like) - used)
-    return replace(output, like=like.path, lost_axes=lost, reason=f"{like.path} is {like.got.spec}")
-
-
-def _wanted(argument: ProgramValue) -> set[str]:
-    return sharded_over(argument.got) or set()
-
-
-def sharded_over(sharding: ShardingDescription | None) -> set[str] | None:
-    """Return the mesh axes over which a value is sharded; None if they are unknown."""
-    if sharding is None or sharding.spec is None or sharding.mesh is None:
-        return None
-    spec = effective_spec(sharding.spec, sharding.mesh.shape)
-    return {name for names in spec.axes for name in names}
-
-
-def _have_same_end(argument: ProgramValue, output: ProgramValue) -> bool:
-    return "/" in argument.path and "/" in output.path and common_end(argument.path, output.path) > 0
 
 
 def with_replaced(
@@ -367,6 +227,14 @@ def is_moved(argument: ProgramValue, output: ProgramValue) -> bool:
     return on_one_mesh and same_sharding(sharding, other) is False
 
 
+def sharded_over(sharding: ShardingDescription | None) -> set[str] | None:
+    """Return the mesh axes over which a value is sharded; None if they are unknown."""
+    if sharding is None or sharding.spec is None or sharding.mesh is None:
+        return None
+    spec = effective_spec(sharding.spec, sharding.mesh.shape)
+    return {name for names in spec.axes for name in names}
+
+
 MOST_CALLS = 4
 """Number of calls after which no call is expected to compile again."""
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -383,7 +251,7 @@ def passed_on(
 
     An output stands for an argument that it replaces; else for the only one of its shape, dtype and keys that
     is donated, has a name among its keys, or is updated by the output; else for the only one at all, if the
-    output is a gradient.
+    output is a gradient; else for the one of which it lacks axes.
 
     Args:
         outputs: Outputs of the program.
@@ -423,6 +291,7 @@ def passed_on(
                 number for number in near[place] if donated[number] or is_named(arguments[number])
             ]
             likely = likely or (near[place] if gradients[place] else [])
+            likely = likely or [number for number in near[place] if arguments[number].path == output.like]
         if len(likely) == 1 and likely[0] in moved[place]:
             passed.setdefault(likely[0], place)
     return passed

@@ -147,7 +147,7 @@ CODES: dict[FindingKind, Code] = {
         "JAI201",
         "lost-mesh-axes",
         "warning",
-        "Outputs are replicated over mesh axes that shard the arguments they replace.",
+        "Outputs or gradients are replicated over mesh axes that shard their arguments.",
     ),
     "not as requested": Code(
         "JAI202", "not-as-requested", "warning", "A value has another sharding than the requested one."

@@ -22,7 +22,9 @@ from .program_findings import (
     changed,
     constrained,
     lost_axes,
+    lost_gradients,
     missing,
+    moments,
     not_as_requested,
     not_handed_out,
     shared,
@@ -299,6 +301,11 @@ def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
     return (
         *refusal(report.out_of_memory),
         *lost_axes([output for output in report.outputs if output.lost_axes]),
+        *lost_gradients(
+            [constraint for constraint in report.constraints or () if constraint.lost_axes],
+            report.collectives or (),
+        ),
+        *moments([argument for argument in report.arguments if argument.lost_axes], report.mesh),
         *not_as_requested([value for value in (*report.arguments, *report.outputs) if value.differs]),
         *constrained(
             [constraint for constraint in report.constraints or () if constraint.is_padded],

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ...base.grouping import by_key
-from ...base.quantities import counted, format_bytes
+from ...base.quantities import counted, format_bytes, known_sum
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
+from ...geometry.layouts.spec import MeshAxes, shard_dims
 from .codes import FindingKind
+from .collectives import Collective
 from .findings import Finding, FindingLeaf, most_first
 from .program_values import Constraint, Donation, ProgramValue
 
@@ -39,8 +44,80 @@ def lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:
             "jax.lax.with_sharding_constraint where the output is made."
         ),
         nbytes=_sum(leaves),
+        sent_nbytes=known_sum(value.lost_sent_nbytes for value in values) or None,
         leaves=leaves,
         mesh_axes=axes,
+    )
+
+
+def lost_gradients(constraints: Sequence[Constraint], collectives: Iterable[Collective]) -> Iterator[Finding]:
+    """Yield the finding on gradients that are requested with fewer mesh axes than their parameters.
+
+    Args:
+        constraints: The constraints of such gradients.
+        collectives: The collectives of the program.
+    """
+    if not constraints:
+        return
+    leaves = most_first(map(_gradient, constraints))
+    lines = {leaf.origin for leaf in leaves}
+    sent = [
+        collective.total_nbytes
+        for collective in collectives
+        if collective.because
+        and all(reason.kind == "constraint" and reason.origin in lines for reason in collective.because)
+    ]
+    axes = tuple(dict.fromkeys(name for constraint in constraints for name in constraint.lost_axes))
+    count = sum(constraint.count for constraint in constraints)
+    yield Finding(
+        kind="lost mesh axes",
+        problem=(
+            f"{counted(count, 'gradient is', 'gradients are')} requested replicated over {', '.join(axes)}; "
+            f"the {'parameter is' if count == 1 else 'parameters are'} sharded over {_them(axes)}."
+        ),
+        remedy="Constrain each gradient to the sharding of its parameter.",
+        nbytes=leaves[0].nbytes,
+        sent_nbytes=known_sum(sent) or None,
+        leaves=leaves,
+        mesh_axes=axes,
+    )
+
+
+def _gradient(constraint: Constraint) -> FindingLeaf:
+    """Return a gradient, with the bytes of a device that the sharding of its parameter would save."""
+    assert constraint.asked.spec is not None
+    assert constraint.asked.mesh is not None
+    sizes = constraint.asked.mesh.shape
+    shard = shard_dims(constraint.shape, constraint.asked.spec, sizes)
+    nbytes = packed_nbytes(shard, bits_of_name(constraint.dtype))
+    parts = math.prod(sizes[name] for name in constraint.lost_axes)
+    saved = None if nbytes is None else nbytes - nbytes // parts
+    return replace(_constraint(constraint), nbytes=saved)
+
+
+def moments(values: Sequence[ProgramValue], mesh: MeshAxes | None) -> Iterator[Finding]:
+    """Yield the finding on optimizer state with fewer mesh axes than its parameters, if there is any."""
+    if not values or mesh is None:
+        return
+    sizes = mesh.shape
+    parts = [math.prod(sizes[name] for name in value.lost_axes) for value in values]
+    pairs = [(value.nbytes or 0, part) for value, part in zip(values, parts, strict=True)]
+    now, then = sum(nbytes for nbytes, _ in pairs), sum(nbytes // part for nbytes, part in pairs)
+    leaves = counted(len(values), "argument has", "arguments have")
+    yield Finding(
+        kind="moments",
+        problem=(
+            f"{leaves} fewer mesh axes than the parameter with the same path: {format_bytes(now)} per "
+            f"device, {format_bytes(then)} if sharded like it."
+        ),
+        remedy=(
+            "Give the optimizer state the shardings of its parameters: in the call that creates it, and in "
+            "out_shardings and sharding constraints."
+        ),
+        nbytes=now - then,
+        sent_nbytes=known_sum(value.lost_sent_nbytes for value in values) or None,
+        leaves=most_first(_leaf(value, value.reason or _like_words(value)) for value in values),
+        mesh_axes=tuple(dict.fromkeys(name for value in values for name in value.lost_axes)),
     )
 
 
@@ -190,6 +267,7 @@ def _leaf(value: ProgramValue, reason: str) -> FindingLeaf:
         nbytes=value.nbytes,
         change=f"{requested}{'got ' if requested else ''}{value.got or 'unknown'}",
         remedy=reason,
+        origin=value.lost_at,
     )
 
 

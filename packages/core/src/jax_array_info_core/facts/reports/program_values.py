@@ -97,10 +97,17 @@ class ProgramValue(Leaf):
 
     like: str | None = None
     """For an output that is sharded over fewer mesh axes than the argument that it is a gradient or an update
-    of: path of that argument."""
+    of: path of that argument. For an optimizer's moment among the arguments that is sharded over fewer mesh
+    axes than its parameter: path of the parameter."""
 
     lost_axes: tuple[str, ...] = ()
-    """Mesh axes over which the argument ``like`` is sharded, and this output is not."""
+    """Mesh axes over which the argument ``like`` is sharded, and this value is not."""
+
+    lost_at: Origin | None = None
+    """Line after which this output, or the output in the place of this moment, lacks ``lost_axes``."""
+
+    lost_sent_nbytes: quantities.Total | None = None
+    """Bytes that a device sends in one call to gather the value after this line; None if unknown."""
 
     replaces: str | None = None
     """For an output that is an update of an argument with another sharding: path of that argument. A call
@@ -165,6 +172,12 @@ class Constraint(ArrayType):
 
     count: quantities.Count = 1
     """Number of equal constraints on this line."""
+
+    is_gradient: bool = False
+    """Whether the value is a gradient, outside of the function that is differentiated."""
+
+    lost_axes: tuple[str, ...] = ()
+    """Of a gradient: mesh axes that shard all arguments of its shape and dtype, and not the gradient."""
 
     @property
     def is_free(self) -> bool:

@@ -128,7 +128,7 @@ def unexpected_shardings(
 
 
 def differing_moments(
-    moments: Iterable[Moment], rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]
+    moments: Iterable[Moment[TreeRow]], rows: Sequence[TreeRow], meshes: Sequence[TreeMesh]
 ) -> Finding | None:
     """Return the finding on optimizer state that is sharded differently from its parameter.
 

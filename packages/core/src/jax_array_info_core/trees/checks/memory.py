@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,37 +24,56 @@ _STATE_KEYS = frozenset({"mu", "nu", "trace"})
 _ROOT = "params/"
 
 
-class Moment(NamedTuple):
+class _Row(Protocol):
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[Any, ...]: ...
+
+
+_AnyRow = TypeVar("_AnyRow", bound=_Row)
+
+
+class Moment(NamedTuple, Generic[_AnyRow]):
     """A leaf of an optimizer state, and its parameter."""
 
-    row: TreeRow
-    parameter: TreeRow
+    row: _AnyRow
+    parameter: _AnyRow
 
 
 @kept_for_last_rows
-def moments_of(rows: Sequence[TreeRow]) -> list[Moment]:
+def moments_of(rows: Sequence[TreeRow]) -> list[Moment[TreeRow]]:
+    """Return the moments of a tree, as of ``moments_among``."""
+    return moments_among(rows)
+
+
+def moments_among(rows: Sequence[_AnyRow]) -> list[Moment[_AnyRow]]:
     """Return the leaves with the shape of a parameter and a path that ends with the path of that parameter.
 
     The first key of a parameter is ``params``, and its path counts without it. In a tree without this key,
     the candidates are the leaves below ``mu``, ``nu`` or ``trace``, and their parameter is the leaf elsewhere
-    whose path ends with the keys below these.
+    whose path ends with the keys below these. Without such keys, it is the only leaf elsewhere of the shape.
     """
     below, elsewhere = _divided(rows)
-    parameters = {row.path[len(_ROOT) :]: row for row in below}
+    parameters = {(row.path[len(_ROOT) :], row.shape): row for row in below}
+    tails = {tail for tail, _ in parameters}
     if parameters:
-        candidates = [(row, _ending(row.path, parameters)) for row in elsewhere]
+        candidates = [(row, _ending(row.path, tails)) for row in elsewhere]
     else:
         below_keys = _below_state_keys(rows)
         tails = set(below_keys.values())
-        for row in rows if tails else ():
-            if row.path not in below_keys and (ending := _ending(row.path, tails)) is not None:
-                parameters.setdefault(ending, row)
-        rows_with_tails = ((row, below_keys.get(row.path)) for row in rows)
-        candidates = [(row, tail if tail in parameters else None) for row, tail in rows_with_tails]
+        others = [row for row in rows if row.path not in below_keys] if tails else []
+        endings = [(_ending(row.path, tails), row.shape) for row in others]
+        of_type = Counter(endings)
+        for row, (ending, shape) in zip(others, endings, strict=True):
+            if ending or (ending == "" and of_type[ending, shape] == 1):
+                parameters.setdefault((ending, shape), row)
+        candidates = [(row, below_keys.get(row.path)) for row in rows]
     return [
-        Moment(row, parameters[tail])
+        Moment(row, parameters[tail, row.shape])
         for row, tail in candidates
-        if tail is not None and parameters[tail].shape == row.shape
+        if tail is not None and (tail, row.shape) in parameters
     ]
 
 
@@ -76,7 +95,7 @@ _OWN_KEYS = _OWN_FIELDS | {"opt_state", "optimizer_state"}
 """Keys below which all leaves are optimizer state."""
 
 
-def optimizer_state(rows: Sequence[TreeRow], moments: Sequence[Moment]) -> list[TreeRow]:
+def optimizer_state(rows: Sequence[TreeRow], moments: Sequence[Moment[TreeRow]]) -> list[TreeRow]:
     """Return the leaves of optimizer states, whatever the optimizer. None of them is below ``params``.
 
     These are the moments below ``mu``, ``nu`` or ``trace``, the leaves below ``opt_state`` and
@@ -131,16 +150,16 @@ def _is_float(row: TreeRow) -> bool:
     return row.dtype.startswith(("float", "bfloat", "complex"))
 
 
-def _divided(rows: Sequence[TreeRow]) -> tuple[list[TreeRow], list[TreeRow]]:
+def _divided(rows: Sequence[_AnyRow]) -> tuple[list[_AnyRow], list[_AnyRow]]:
     """Return the leaves whose first key is ``params``, and the other leaves."""
-    below: list[TreeRow] = []
-    elsewhere: list[TreeRow] = []
+    below: list[_AnyRow] = []
+    elsewhere: list[_AnyRow] = []
     for row in rows:
         (below if f"{row.path}/".startswith(_ROOT) else elsewhere).append(row)
     return below, elsewhere
 
 
-def _below_state_keys(rows: Sequence[TreeRow]) -> dict[str, str]:
+def _below_state_keys(rows: Sequence[_Row]) -> dict[str, str]:
     """Return the keys of each leaf below the first ``mu``, ``nu`` or ``trace`` of its path.
 
     Layers can have the name ``mu``. The state of an optimizer has ``count`` or ``nu`` next to it.
@@ -188,7 +207,7 @@ class AddedMoments(NamedTuple):
 
 
 def added_moments(
-    optimizer: str, dtype: str | None, rows: Sequence[TreeRow], moments: Sequence[Moment]
+    optimizer: str, dtype: str | None, rows: Sequence[TreeRow], moments: Sequence[Moment[TreeRow]]
 ) -> AddedMoments:
     """Return the moments that an optimizer adds.
 
@@ -408,7 +427,7 @@ class Required(NamedTuple):
 
 def required_memory(
     planned: PlannedTree,
-    moments: Sequence[Moment],
+    moments: Sequence[Moment[TreeRow]],
     optimizer: str | None,
     moment_dtype: str | None,
     hosts: int | None,

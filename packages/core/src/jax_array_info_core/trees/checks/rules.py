@@ -81,7 +81,7 @@ class Question:
     host_nbytes: int | None
     """Memory of a host."""
 
-    moments: Sequence[Moment]
+    moments: Sequence[Moment[TreeRow]]
     """The optimizer state in the tree."""
 
     required: Required
