@@ -85,13 +85,12 @@ def lost_gradients(constraints: Sequence[Constraint], collectives: Iterable[Coll
 
 def _gradient(constraint: Constraint) -> FindingLeaf:
     """Return a gradient, with the bytes of a device that the sharding of its parameter would save."""
-    assert constraint.asked.spec is not None
-    assert constraint.asked.mesh is not None
-    sizes = constraint.asked.mesh.shape
-    shard = shard_dims(constraint.shape, constraint.asked.spec, sizes)
-    nbytes = packed_nbytes(shard, bits_of_name(constraint.dtype))
-    parts = math.prod(sizes[name] for name in constraint.lost_axes)
-    saved = None if nbytes is None else nbytes - nbytes // parts
+    spec, mesh = constraint.asked.spec, constraint.asked.mesh
+    saved = None
+    if spec is not None and mesh is not None:
+        nbytes = packed_nbytes(shard_dims(constraint.shape, spec, mesh.shape), bits_of_name(constraint.dtype))
+        parts = math.prod(mesh.shape.get(name, 1) for name in constraint.lost_axes)
+        saved = None if nbytes is None else nbytes - nbytes // parts
     return replace(_constraint(constraint), nbytes=saved)
 
 
@@ -100,7 +99,7 @@ def moments(values: Sequence[ProgramValue], mesh: MeshAxes | None) -> Iterator[F
     if not values or mesh is None:
         return
     sizes = mesh.shape
-    parts = [math.prod(sizes[name] for name in value.lost_axes) for value in values]
+    parts = [math.prod(sizes.get(name, 1) for name in value.lost_axes) for value in values]
     pairs = [(value.nbytes or 0, part) for value, part in zip(values, parts, strict=True)]
     now, then = sum(nbytes for nbytes, _ in pairs), sum(nbytes // part for nbytes, part in pairs)
     leaves = counted(len(values), "argument has", "arguments have")
