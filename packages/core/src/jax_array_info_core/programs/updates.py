@@ -251,7 +251,7 @@ def passed_on(
 
     An output stands for an argument that it replaces; else for the only one of its shape, dtype and keys that
     is donated, has a name among its keys, or is updated by the output; else for the only one at all, if the
-    output is a gradient; else for the one of which it lacks axes.
+    output is a gradient; else for the one whose mesh axes it lacks.
 
     Args:
         outputs: Outputs of the program.
