@@ -51,22 +51,22 @@ def test_a_transform_of_a_gathered_array_is_repeated():
     assert from_json(to_json(report)).repeated == report.repeated
 
 
-def test_a_product_names_the_operand_of_the_most_repeated_bytes_with_its_own_mesh_axes():
+def test_a_solve_names_the_operand_of_the_most_repeated_bytes_with_its_own_mesh_axes():
     mesh = grid()
     x, y = mesh.axis_names
-    hidden = abstract(mesh, P(x), (512, 4096))
-    down = abstract(mesh, P(y), (4096, 1024))
+    triangle = abstract(mesh, P(y), (256, 256))
+    right = abstract(mesh, P(x), (256, 64))
 
-    def product(hidden, down):
-        whole = jax.lax.with_sharding_constraint(hidden, NamedSharding(mesh, P()))
-        return whole @ down
+    def solution(triangle, right):
+        whole = jax.lax.with_sharding_constraint(right, NamedSharding(mesh, P()))
+        return jax.scipy.linalg.solve_triangular(triangle, whole, lower=True)
 
-    (one,) = repeated(product, hidden, down)
-    assert (one.axes, one.before_axes, one.path) == ((x, y), (y,), "down")
+    (one,) = repeated(solution, triangle, right)
+    assert (one.axes, one.before_axes, one.path) == ((x, y), (y,), "triangle")
     size = mesh.shape[y]
-    assert one.before_shape == (4096 // size, 1024)
-    assert one.repeated_nbytes == 4096 * 1024 * 4 * (size - 1) // size
-    assert one.words == f"gathered over y from float32[{4096 // size},1024] of down"
+    assert one.before_shape == (256 // size, 256)
+    assert one.repeated_nbytes == 256 * 256 * 4 * (size - 1) // size
+    assert one.words == f"gathered over y from float32[{256 // size},256] of triangle"
 
 
 COMPLEX = "complex64"
@@ -74,11 +74,6 @@ COMPLEX = "complex64"
 
 def solve(field):
     return jnp.fft.ifftn(jnp.fft.fftn(field) * jnp.arange(1.0, 17.0)).real
-
-
-def power(x):
-    whole = jax.lax.with_sharding_constraint(x, NamedSharding(line("rows"), P()))
-    return jnp.sin(whole @ whole).sum()
 
 
 def spectrum(cells):
@@ -141,12 +136,6 @@ def test_a_scatter_into_a_whole_array_that_is_then_sharded_is_repeated(f):
     assert (one.is_sum, one.shape, one.axes) == (True, (4096, 8), ("particles",))
     assert one.repeated_nbytes == 4096 * 8 * 4 * 7 // 8
     assert "each device scatters into all of it" in one.words
-
-
-def test_products_of_a_gathered_array_are_repeated_with_their_operations():
-    mesh = line("rows")
-    found = repeated(constrained(mesh, power), abstract(mesh, P("rows"), (64, 64)))
-    assert [one.repeated_flops for one in found] == [2 * 64**3 * 7 // 8]
 
 
 OPERATIONS = {
@@ -276,8 +265,8 @@ def remedy(f, x):
 NO_REMEDY = {
     "sort": (jnp.sort, (4096,)),
     **{name: (OPERATIONS[name][0], (64, 64)) for name in ("Cholesky", "LU", "QR", "eigenvalues")},
-    "transform of real numbers": (jnp.fft.rfftn, (64, 64, 64)),
-    "transform to real numbers": (jnp.fft.irfftn, (64, 64, 64)),
+    "transform of real numbers": (jnp.fft.rfftn, (32, 32, 32)),
+    "transform to real numbers": (jnp.fft.irfftn, (32, 32, 32)),
     "transform of one axis": (jnp.fft.fft, (4096,)),
 }
 
@@ -293,7 +282,7 @@ def test_work_that_no_known_change_divides_has_no_remedy(name):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("shape", [(64, 64), (64, 8, 512)])
+@pytest.mark.parametrize("shape", [(64, 64), (64, 8, 64)])
 def test_another_axis_or_matrix_can_be_sharded_instead(shape):
     x = abstract(line("rows"), P("rows"), shape, COMPLEX)
     assert "transform the axes that a device has whole" in remedy(jnp.fft.fftn, x)
@@ -317,35 +306,6 @@ def test_what_a_constraint_replicates_is_no_finding_although_it_is_used_in_parts
 def test_a_callback_repeats_nothing_in_a_check_that_may_never_fail():
     x = abstract(line("rows"), P("rows"), (64, 64))
     assert repeated(jax.jit(lambda x: jax.lax.cond(jnp.isnan(x).any(), told, lambda x: x, x)), x) == ()
-
-
-def test_a_row_of_equal_values_has_the_operations_of_all_of_them():
-    def qubits(state, gate):
-        for axis in range(4):
-            state = jnp.moveaxis(jnp.tensordot(gate, state, axes=[[1], [axis]]), 0, axis)
-        return state
-
-    mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
-    state = abstract(mesh, P("x"), (2, 2, 2, 2, 65536))
-    report = program_report(qubits, state, abstract(mesh, P(), (2, 2)), min_nbytes=0)
-    (finding,) = [each for each in report.findings if each.code == "JAI212"]
-    repeated = sum((row.repeated_flops or 0) * row.count for row in report.repeated)
-    assert repeated == sum(row.count for row in report.repeated) * 2 * 2**20 * 2 // 2
-    assert sum(leaf.count for leaf in finding.leaves) > 1
-    assert any(leaf.remedy == f"repeats {repeated:,} FLOPs" for leaf in finding.leaves)
-
-
-def test_a_gathered_decomposition_repeats_its_operations():
-    mesh = line("x")
-    report = program_report(jnp.linalg.cholesky, abstract(mesh, P("x"), (256, 256)), min_nbytes=0)
-    (one,) = [row for row in report.repeated if row.repeated_flops]
-    assert (one.op, one.repeated_flops) == ("cholesky", 256**3 // 3 - 256**3 // 3 // 8)
-    (totals,) = report.decompositions
-    assert (totals.operation, totals.exact, report.decomposition_flops) == (
-        "cholesky",
-        256**3 // 3,
-        256**3 // 3,
-    )
 
 
 @pytest.mark.newest

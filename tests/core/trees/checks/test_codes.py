@@ -23,6 +23,8 @@ from jax_array_info_core.reports import (
     OutOfMemory,
     Rematerialization,
     RepeatedValue,
+    WorkLine,
+    WorkShare,
 )
 from tests.sample_programs import SCAN, STEP, WHY, leaf, program
 
@@ -69,6 +71,15 @@ PROGRAMS = {
     "JAI211": program(donations=(replace(DONATION, shares_with=("embed",)),)),
     "JAI212": program(
         repeated=(RepeatedValue(op="fft", shape=(8,), dtype="complex64", nbytes=64, repeated_nbytes=56),)
+    ),
+    "JAI213": program(
+        work=WorkShare(
+            share=8.0,
+            flops=8 * 10**9,
+            whole_flops=8 * 10**9,
+            repeated_flops=7 * 10**9,
+            lines=(WorkLine(op="dot_general", flops=8 * 10**9, repeated_flops=7 * 10**9, share=8.0),),
+        )
     ),
     "JAI301": WHY,
     "JAI302": WHY,

@@ -324,7 +324,7 @@ def copied():
 @remedy_of("JAI212")
 def transformed_in_shard_map():
     mesh = line("slab")
-    field = jax.ShapeDtypeStruct((64, 64, 64), jnp.complex64, sharding=NamedSharding(mesh, P("slab")))
+    field = abstract(mesh, P("slab"), (32, 32, 32), "complex64")
 
     def pencils(field):
         field = jnp.fft.fftn(field, axes=(1, 2))
@@ -354,11 +354,75 @@ def scattered_into_own_parts():
 @remedy_of("JAI212")
 def computed_along_another_axis():
     mesh = line("x")
-    rows = abstract(mesh, P(None, "x"), (8, 256, 256))
-    matrices = abstract(mesh, P("x"), (8, 256, 256))
+    rows = abstract(mesh, P(None, "x"), (8, 128, 128))
+    matrices = abstract(mesh, P("x"), (8, 128, 128))
     yield program_report(lambda x: kept(mesh, jnp.linalg.cholesky(x), None, "x"), rows)
     yield "Shard a dimension that the operation does not need whole, or compute it on shards in a shard_map."
     yield program_report(per_shard(jnp.linalg.cholesky, mesh, P("x"), P("x")), matrices)
+
+
+ROWS, SQUARE = (4096, 512), (512, 512)
+
+
+@remedy_of("JAI213")
+def random_numbers_constrained():
+    mesh = line("mc")
+    w = abstract(mesh, P(), SQUARE)
+    normal = lambda: jax.random.normal(jax.random.key(0), ROWS)  # noqa: E731
+    yield program_report(lambda w: jax.random.normal(jax.random.key(0), ROWS) @ w, w)
+    yield 'jax.lax.with_sharding_constraint(jax.random.normal(…), P("mc"))'
+    yield program_report(lambda w: kept(mesh, normal(), "mc") @ w, w)
+
+
+@remedy_of("JAI213")
+def sums_on_single_elements_constrained():
+    """A program without heavy work counts by all operations."""
+    mesh = line("mc")
+    area = lambda x: jnp.sum(jnp.exp(-x * x) * jnp.sin(3 * x) * x)  # noqa: E731
+    arguments = [abstract(mesh, P(), ())]
+    yield program_report(lambda top: area(jnp.linspace(0.0, top, 2**24)), *arguments)
+    yield 'jax.lax.with_sharding_constraint(jnp.linspace(…), P("mc"))'
+    yield program_report(lambda top: area(kept(mesh, jnp.linspace(0.0, top, 2**24), "mc")), *arguments)
+
+
+@remedy_of("JAI213")
+def an_argument_sharded():
+    mesh = line("i")
+    yield program_report(jnp.dot, abstract(mesh, P(), ROWS), abstract(mesh, P(), SQUARE))
+    yield "Shard an argument or the result over i"
+    yield program_report(jnp.dot, abstract(mesh, P("i"), ROWS), abstract(mesh, P(), SQUARE))
+
+
+@remedy_of("JAI213")
+def a_sum_scattered():
+    mesh = line("i")
+    arguments = abstract(mesh, P(None, "i"), (1024, 1024)), abstract(mesh, P("i"), (1024, 1024))
+
+    def twice(a, b, constrain=lambda x: x):
+        x = constrain(a @ b)
+        return jnp.tanh(x) @ x.T @ x
+
+    yield program_report(lambda a, b: twice(a, b, lambda x: kept(mesh, x)), *arguments)
+    yield 'jax.lax.with_sharding_constraint(x, P("i"))'
+    yield program_report(lambda a, b: twice(a, b, lambda x: kept(mesh, x, "i")), *arguments)
+
+
+@remedy_of("JAI213")
+def a_result_kept_sharded():
+    mesh = line("i")
+    x, w = abstract(mesh, P(), SQUARE), abstract(mesh, P(None, "i"), (512, 4096))
+    yield program_report(lambda x, w: kept(mesh, x @ w), x, w)
+    yield "Keep an operand or the result sharded over i with jax.lax.with_sharding_constraint"
+    yield program_report(lambda x, w: kept(mesh, x @ w, None, "i"), x, w)
+
+
+@remedy_of("JAI213")
+def a_batch_of_matrices_sharded():
+    mesh = line("i")
+    matrices = lambda *spec: abstract(mesh, P(*spec), (8, 128, 128))  # noqa: E731
+    yield program_report(jnp.linalg.eigh, matrices(None, "i"))
+    yield "XLA divides eigh only along other dimensions: shard a batch over i"
+    yield program_report(per_shard(jnp.linalg.eigh, mesh, P("i"), P("i")), matrices("i"))
 
 
 @remedy_of("JAI301", PROPAGATION)

@@ -19,7 +19,6 @@ from ..geometry.layouts.spec import MeshAxes, shard_dims
 from ..geometry.layouts.xla import spec_of_places
 from ..xla.hlo.collectives import Movement
 from ..xla.hlo.dataflow import Dataflow, Value
-from ..xla.hlo.flops import multiply_adds
 from ..xla.hlo.loops import Executions, executions
 from ..xla.hlo.messages import ArrayShape
 from ..xla.hlo.module import Module
@@ -112,14 +111,9 @@ def gathered_axes(moved: Iterable[Movement], mesh: Mapping[str, int]) -> tuple[s
     )
 
 
-_LEAST_FLOPS = 20
-"""Products count where they are at least this part of those of the program."""
-
-
 def repeated_of(
     interface: Interface,
     module: Module,
-    dot_flops: int,
     moved: Sequence[Movement],
     mesh: Mapping[str, int] | None,
     paths: Mapping[str, str],
@@ -131,12 +125,11 @@ def repeated_of(
     """Return the values that every device computes or holds whole, the most bytes first.
 
     Left out are arguments, and outputs that are requested so, where they are replicated; the gradient of an
-    argument; what is gathered only for own parts; and products that are a small part of those of the program.
+    argument; what is gathered only for own parts; and products, which the share of work has.
 
     Args:
         interface: The arguments and the outputs.
         module: The program.
-        dot_flops: Operations of dots and convolutions in one call, as far as they are known.
         moved: What collectives move.
         mesh: Size of each axis of the mesh whose devices run the program, in its order; None without one.
         paths: Path of each argument by the ``op_name`` of its parameter.
@@ -153,7 +146,7 @@ def repeated_of(
     )  # tokens and hoisted constants
     axes = [*[None] * max(hidden, 0), *(_axes_of(argument.got, interface.mesh) for argument in kept)]
     values = Replication(module, moved, mesh, axes, is_numbered=is_numbered).repeated()
-    described = _Described(interface, dot_flops, mesh, dataflow, paths, lines, replicated)
+    described = _Described(interface, mesh, dataflow, paths, lines, replicated)
     counts = Counter(row for value in values if (row := described.row(value)) is not None)
     merged = (replace(row, count=count) for row, count in counts.items())
     return tuple(sorted(merged, key=lambda row: -row.repeated_nbytes))
@@ -171,14 +164,12 @@ class _Described:
     def __init__(
         self,
         interface: Interface,
-        dot_flops: int,
         mesh: Mapping[str, int],
         dataflow: Dataflow,
         paths: Mapping[str, str],
         lines: UserLines,
         replicated: Iterable[Replicated],
     ) -> None:
-        self.dot_flops = dot_flops
         self.mesh = mesh
         self.dataflow = dataflow
         self.paths = paths
@@ -212,13 +203,6 @@ class _Described:
         runs = module.once(executions)[value.computation]
         if "callback" in value.instruction.custom_call_target and runs.is_in_branch:
             return None  # as of a check that fails: it may never run
-        times = runs.times
-        flops = None
-        if value.flops and times is not None:
-            flops = value.flops * times
-            is_product = multiply_adds(value.instruction, module.computations[value.computation])
-            if is_product and not value.is_sliced and flops * _LEAST_FLOPS < self.dot_flops:
-                return None
         largest = max(sources, key=lambda source: (source.scatter is not None, _saved(source)))
         moved = largest.movement
         held = [(value.shape.nbytes - value.shape.nbytes // value.devices, value.shape.nbytes)]
@@ -233,7 +217,6 @@ class _Described:
             dtype=value.shape.dtype,
             nbytes=nbytes,
             repeated_nbytes=repeated,
-            repeated_flops=None if flops is None else flops - flops // value.devices,
             axes=axes,
             is_sum=scatter is not None,
             before_shape=moved.before.dims,

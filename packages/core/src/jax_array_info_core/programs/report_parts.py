@@ -46,8 +46,8 @@ from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
 from .lost_axes import with_lines
 from .memory import figures_of, saved_of, timeline_of, with_host_apart, with_temporaries
-from .updates import Interface
-from .work import work_of
+from .updates import Interface, sharded_over
+from .work import Causes, work_of
 
 Fields = dict[str, Any]
 """Fields of a report by name."""
@@ -179,13 +179,12 @@ def _replicated(program: Program, _: Fields) -> Fields:
     return {"rematerializations": rematerializations_of(found, dataflow, program.sizes, times, lines)}
 
 
-def _repeated(program: Program, fields: Fields) -> Fields:
+def _repeated(program: Program, _: Fields) -> Fields:
     """Return the field of a report on values that devices hold or compute whole."""
     return {
         "repeated": repeated_of(
             program.interface,
             program.module,
-            fields["known_dot_flops"] or 0,
             program.moved,
             program.sizes,
             program.paths,
@@ -200,7 +199,10 @@ def _work(program: Program, _: Fields) -> Fields:
     """Return the field of a report on the share of work of each device."""
     lowered = program.compiled.stages.lowered
     read = None if lowered is None else functools.partial(lowered_record, lowered)
-    return {"work": work_of(program.module, read, program.device_count, program.sizes, program.lines)}
+    pairs = zip(program.leaves, program.interface.arguments, strict=True)
+    whole = {leaf.label for leaf, argument in pairs if not sharded_over(argument.got)}
+    causes = Causes(program.module, program.moved, whole)
+    return {"work": work_of(program.module, read, program.device_count, program.sizes, program.lines, causes)}
 
 
 def _donations(program: Program, _: Fields) -> Fields:

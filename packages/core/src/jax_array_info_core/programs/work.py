@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple
 from ..arrays.origins.origins import UserLines
 from ..base.grouping import by_key, sums_by_key
 from ..facts.reports.origin import PHASES, Origin
-from ..facts.reports.work import WorkLine, WorkShare
+from ..facts.reports.work import Cause, WorkLine, WorkShare
+from ..xla.hlo.collectives import Movement
+from ..xla.hlo.dataflow import FAR, Dataflow, Value
 from ..xla.hlo.loops import executions
 from ..xla.hlo.manual import UnknownAxesError, copies
 from ..xla.hlo.module import Computation, Instruction, Module, calling, calls_of, read_module
@@ -27,6 +29,8 @@ _LEAST_REPEATED = 100_000_000
 """Operations on single elements from which they count as repeated."""
 _SAME = 1.05
 """Ratio up to which two figures count as equal."""
+_LARGE = 16
+"""The part of a value that an operand has at least, for which it is computed by all devices."""
 _CLOSE = 0.02
 """Difference from a number of devices, up to which a share stands for it."""
 
@@ -46,6 +50,10 @@ class Done(NamedTuple):
     op: str
     kind: str
     flops: int
+    is_exact: bool
+    """Whether it is not in a loop of unknown length, or on a side of a conditional."""
+
+    at: Value
 
     @property
     def line(self) -> tuple[str, int] | None:
@@ -59,6 +67,7 @@ def work_of(
     device_count: int,
     mesh: Mapping[str, int] | None,
     lines: UserLines,
+    causes: Causes,
 ) -> WorkShare:
     """Return how the heavy work of a program is divided over its devices.
 
@@ -69,6 +78,7 @@ def work_of(
         device_count: Number of devices.
         mesh: Size of each axis of the mesh of these devices; None if it is not known.
         lines: The search for the user's line.
+        causes: Reasons why devices repeat work.
     """
     if device_count < 2:
         return WorkShare(reason="there is one device")
@@ -80,7 +90,7 @@ def work_of(
         whole = read_module(lowered())
         walks = _Walk(module, {}, lines), _Walk(whole, copies(whole, mesh), lines)
         heavy, light = (
-            _Both(walks[0].done(kind), walks[1].done(kind), device_count, mesh or {})
+            _Both(walks[0].done(kind), walks[1].done(kind), device_count, mesh or {}, causes)
             for kind in (heavy_work, light_work)
         )
         if _LEAST_PART * _total(heavy.mine) < _total(light.mine):
@@ -107,6 +117,7 @@ class _Walk:
         self._module, self._copies, self._lines = module, copies, lines
         self._runs: dict[str, int] = {}
         """Executions of each computation that runs, with one turn of each loop of unknown length."""
+        self._is_exact: dict[str, bool] = {}
         self._unknown: list[str] = []
         """Computations that run an unknown number of times."""
         callers: dict[str, Counter[Origin | None]] = {name: Counter() for name in module.computations}
@@ -118,7 +129,7 @@ class _Walk:
             if runs is None:
                 self._unknown.append(name)
             elif times := sum(runs.values()):
-                self._runs[name] = times
+                self._runs[name], self._is_exact[name] = times, not any(runs)
                 for instruction in computation.where(calling):
                     for caller, part in self._lines_of(name, instruction).items():
                         for call in calls_of(instruction):
@@ -160,7 +171,50 @@ class _Walk:
         op = op_name.rpartition("/")[2] or instruction.custom_call_target or instruction.opcode
         for origin, part in ways.items():
             flops = work.flops * max(counts) * times * part // sum(ways.values())
-            yield Done(origin, pass_of(op_name), op, work.kind, flops)
+            at = Value(computation.name, instruction.name)
+            yield Done(origin, pass_of(op_name), op, work.kind, flops, self._is_exact[at.computation], at)
+
+
+class Causes:
+    """The reasons why devices repeat work.
+
+    Args:
+        module: The compiled program.
+        moved: What its collectives move.
+        whole: ``op_name`` of the parameters that each device has whole.
+    """
+
+    def __init__(self, module: Module, moved: Iterable[Movement], whole: Collection[str | None]) -> None:
+        self._dataflow = module.once(Dataflow)
+        self._moved = by_key(((each.value.computation, each.instruction.name), each) for each in moved)
+        self._whole = whole
+
+    def of(self, at: Value, devices: int) -> Cause | None:
+        """Return why a number of devices compute the same value; None if that is not known.
+
+        It is the nearest collective among so many devices that its largest operand depends on, or else the
+        large arguments.
+        """
+        dataflow = self._dataflow
+        operands = [Value(at.computation, name) for name in dataflow.instruction(at).operands]
+        sizes = [sum(shape.nbytes for shape in dataflow.instruction(operand).shapes) for operand in operands]
+        largest = max(sizes, default=0)
+        least = largest // _LARGE
+        values = [*dataflow.walk(operands[sizes.index(largest)] if operands else at)]
+        for value, instruction in values:
+            for movement in self._moved.get((value.computation, instruction.name), ()):
+                if movement.group_size == devices and movement.shape.nbytes >= least:
+                    return "summed" if movement.kind == "all-reduce" else "gathered"
+        given = [
+            instruction
+            for value, instruction in values
+            if instruction.opcode == "parameter"
+            and value.computation == dataflow.module.entry
+            and any(shape.nbytes >= least for shape in instruction.shapes)
+        ]
+        if len(values) >= FAR or any(parameter.op_name not in self._whole for parameter in given):
+            return None
+        return "replicated argument" if given else "made inside"
 
 
 class _Both(NamedTuple):
@@ -173,6 +227,8 @@ class _Both(NamedTuple):
 
     mesh: Mapping[str, int]
     """Size of each mesh axis."""
+
+    causes: Causes
 
     @property
     def ratio(self) -> float:
@@ -216,7 +272,7 @@ class _Both(NamedTuple):
             raise UnknownWorkError("XLA computes less than the lowered program has")
         mine, whole = (by_key((done.line, done) for done in part) for part in (self.mine, self.whole))
         lines = [
-            self._replace(mine=done, whole=whole.get(line, ())).line(is_of_all=is_of_all)
+            self._replace(mine=done, whole=whole.get(line, ())).line(self.repeated, is_of_all=is_of_all)
             for line, done in mine.items()
         ]
         return WorkShare(
@@ -224,6 +280,7 @@ class _Both(NamedTuple):
             flops=_total(self.mine),
             whole_flops=_total(self.whole),
             repeated_flops=self.repeated,
+            is_of_one_turn=not all(done.is_exact for done in self.mine),
             is_of_all=is_of_all,
             lines=tuple(sorted(lines, key=lambda line: (-line.repeated_flops, -line.flops))),
         )
@@ -232,23 +289,30 @@ class _Both(NamedTuple):
         """Return some of the work."""
         return self._replace(mine=[*filter(is_wanted, self.mine)], whole=[*filter(is_wanted, self.whole)])
 
-    def line(self, *, is_of_all: bool) -> WorkLine:
-        """Return the report on a line; its share is unknown where XLA gives its operations other lines."""
+    def line(self, most: int, *, is_of_all: bool) -> WorkLine:
+        """Return the report on a line; its share is unknown where XLA gives its operations other lines.
+
+        Args:
+            most: Operations that are repeated in the program.
+            is_of_all: Whether all operations count.
+        """
         origin, share, repeating = self.mine[0].origin, None, self
         if origin is not None and self.ratio >= _LEAST_SHARE and (is_of_all or self.is_possible):
             repeating = self if is_of_all else self.repeating("kind").repeating("phase")
             share = min(repeating.ratio, self.devices)
         ops = sums_by_key((done.op, done.flops) for done in repeating.mine)
         phases, others = ({done.phase for done in part} for part in (repeating.mine, repeating.whole))
-        is_told = share is not None and share > _SAME and phases == others
+        is_repeated = share is not None and share > _SAME
+        largest = max(repeating.mine, key=lambda done: done.flops)
         return WorkLine(
             origin=origin,
             op=max(ops, key=lambda op: ops[op]),
-            phases=tuple(phase for phase in PHASES if is_told and phase in phases),
+            phases=tuple(phase for phase in PHASES if is_repeated and phases == others and phase in phases),
             flops=_total(self.mine),
-            repeated_flops=0 if share is None else repeating.repeated,
+            repeated_flops=0 if share is None else min(repeating.repeated, most),
             share=share,
-            mesh_axes=_only_axis(share, self.mesh),
+            mesh_axes=_only_axis(share, self.mesh, is_of_all=is_of_all),
+            cause=self.causes.of(largest.at, round(share)) if share is not None and is_repeated else None,
         )
 
     @property
@@ -274,9 +338,11 @@ def _has(by: str, values: Collection[str | None], done: Done) -> bool:
     return getattr(done, by) in values
 
 
-def _only_axis(share: float | None, mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the mesh axis whose size is a share; none if several have it."""
-    names = [name for name, size in mesh.items() if share and size > 1 and abs(share / size - 1) < _CLOSE]
+def _only_axis(share: float | None, mesh: Mapping[str, int], *, is_of_all: bool) -> tuple[str, ...]:
+    """Return the mesh axis whose size is a share, or that is the only one; none if several are."""
+    axes = {name: size for name, size in mesh.items() if share and share > _SAME and size > 1}
+    is_only = is_of_all and len(axes) == 1  # the share is not exact
+    names = [name for name, size in axes.items() if is_only or abs((share or 0) / size - 1) < _CLOSE]
     return tuple(names) if len(names) == 1 else ()
 
 

@@ -34,6 +34,7 @@ FindingKind = Literal[
     "unread lines",
     "shared donation",
     "repeated value",
+    "repeated work",
     "conflict",
     "lost mesh axis",
     "replicated value",
@@ -196,6 +197,12 @@ CODES: dict[FindingKind, Code] = {
         "repeated-value",
         "warning",
         "Every device computes or holds the whole of a value that is sharded before or after.",
+    ),
+    "repeated work": Code(
+        "JAI213",
+        "repeated-work",
+        "warning",
+        "Devices repeat heavy work of others in place of a share of it.",
     ),
     "conflict": Code(
         "JAI301",

@@ -32,7 +32,7 @@ from .program_findings import (
 )
 from .program_memory import ProgramMemory, ProgramTimelineReport
 from .program_values import Constraint, Donation, ProgramValue, RepeatedValue, UncountedFlops, repeated_values
-from .work import WorkShare
+from .work import WorkShare, repeated_work
 
 _MOST = 3
 """Maximum number of arguments that are named."""
@@ -298,6 +298,9 @@ def accepted(report: ProgramReport) -> Iterator[str]:
 
 def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
     """Return all findings about a program."""
+    work = [*repeated_work(report.work, report.repeated or ())]
+    at = {str(leaf.origin) for finding in work for leaf in finding.leaves}
+    repeated = [row for row in report.repeated or () if str(row.origin) not in at]
     return (
         *refusal(report.out_of_memory),
         *lost_axes([output for output in report.outputs if output.lost_axes]),
@@ -327,7 +330,8 @@ def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
         *missing(report.donatable or ()),
         *lost_batches_found(report.lost_batches or ()),
         *full_replication(report.rematerializations or (), report.mesh),
-        *repeated_values(report.repeated or ()),
+        *work,
+        *repeated_values(repeated),
         *not_handed_out(report.reason),
         *unread_lines(
             report.unread or (),

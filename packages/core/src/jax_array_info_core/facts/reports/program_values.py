@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...base import quantities
-from ...base.quantities import counted, format_bytes, grouped
+from ...base.quantities import counted, format_bytes
 from ...geometry.layouts.dtypes import type_text
 from .array import ArrayType, Leaf, ShardingDescription, same_sharding
 from .findings import Finding, FindingLeaf
@@ -251,8 +251,8 @@ class RepeatedValue(ArrayType):
     """Those of ``nbytes`` that a device would not hold with the sharding before."""
 
     repeated_flops: quantities.Total | None = None
-    """Floating-point operations of a device in one call that other devices do as well, for one of the
-    values; None if they are not counted."""
+    """Operations that other devices do as well, in reports of older versions; newer ones have them in
+    ``ProgramReport.work``."""
 
     axes: tuple[str, ...] | None = None
     """Mesh axes that sharded it, or what it is computed from, before; None if they are not known."""
@@ -289,6 +289,15 @@ class RepeatedValue(ArrayType):
             return f"each device scatters into all of it, summed{over}"
         return f"gathered{over} from {before}{'' if self.path is None else f' of {self.path}'}"
 
+    @property
+    def remedy(self) -> str:
+        """How to divide the work on it; empty if no way is known."""
+        if self.op == "fft":
+            return _TRANSFORM if _can_change_axes(self.before_shape, self.shape) else ""
+        if self.is_sum:
+            return _SCATTER
+        return _DIVIDE if sum(dim > 1 for dim in self.shape) > _NEEDED.get(self.op, 0) else ""
+
 
 def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
     """Yield the finding on values that every device computes or holds whole, if there are any."""
@@ -301,7 +310,6 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
             dtype=row.dtype,
             nbytes=row.repeated_nbytes,
             change=row.words,
-            remedy=f"repeats {grouped(row.repeated_flops * row.count)} FLOPs" if row.repeated_flops else "",
             origin=row.origin,
             count=row.count,
         )
@@ -313,7 +321,7 @@ def repeated_values(rows: Sequence[RepeatedValue]) -> Iterator[Finding]:
     yield Finding(
         kind="repeated value",
         problem=f"{are} computed or held whole by every device, of what is sharded before or after.{size}",
-        remedy=" ".join(filter(None, dict.fromkeys(map(_remedy, rows)))),
+        remedy=" ".join(filter(None, dict.fromkeys(row.remedy for row in rows))),
         nbytes=largest,
         leaves=leaves,
         mesh_axes=tuple(dict.fromkeys(name.partition(":")[0] for row in rows for name in row.axes or ())),
@@ -331,15 +339,6 @@ _NEEDED = {
     **dict.fromkeys(("cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "svd"), 2),
 }
 """Number of dimensions that an operation needs whole, where it cannot be computed on their shards."""
-
-
-def _remedy(row: RepeatedValue) -> str:
-    """Return how to divide the work on a value; empty if no way is known."""
-    if row.op == "fft":
-        return _TRANSFORM if _can_change_axes(row.before_shape, row.shape) else ""
-    if row.is_sum:
-        return _SCATTER
-    return _DIVIDE if sum(dim > 1 for dim in row.shape) > _NEEDED.get(row.op, 0) else ""
 
 
 def _can_change_axes(shard: Sequence[int], whole: Sequence[int]) -> bool:

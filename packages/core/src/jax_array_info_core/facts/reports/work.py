@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ...base import quantities
 from ...base.quantities import decimal_words, grouped
+from .findings import Finding, FindingLeaf
 from .origin import Origin
+from .program_values import RepeatedValue
+
+Cause = Literal["gathered", "made inside", "replicated argument", "summed"]
+"""Reason why devices compute the same: an operand is gathered, made inside the program from small values, an
+argument that is replicated, or summed over the devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +43,9 @@ class WorkLine:
 
     mesh_axes: tuple[str, ...] = ()
     """Mesh axis over which the work is repeated, if ``share`` is the size of exactly one."""
+
+    cause: Cause | None = None
+    """Reason why work is repeated; None if none is, or the reason is not known."""
 
     @property
     def words(self) -> str:
@@ -69,6 +81,10 @@ class WorkShare:
     repeated_flops: quantities.Total = 0
     """Those of ``flops`` beyond the share of the device."""
 
+    is_of_one_turn: bool = False
+    """Whether some of it is in a loop of unknown length, which counts with one turn, or on a side of a
+    conditional, which counts with all sides."""
+
     is_of_all: bool = False
     """Whether all operations count, also elementwise ones, because the program has almost no heavy ones."""
 
@@ -81,3 +97,133 @@ class WorkShare:
         if self.share is not None:
             return f"{decimal_words(self.share, decimals=3)} times"
         return f"unknown ({self.reason})" if self.reason else "unknown"
+
+
+_LEAST_SHARE = 1.05
+_LARGE_SHARE = 1.25
+"""Share from which the lines do not matter."""
+_LEAST_OF_LINE = 1.5
+_LEAST_FLOPS = 10_000_000
+_LEAST_PART = 20
+"""The part of its work that a device repeats is at least one in this many, and of a line that is listed."""
+
+
+def repeated_work(work: WorkShare | None, values: Iterable[RepeatedValue]) -> Iterator[Finding]:
+    """Yield the finding on heavy work that devices repeat, if it is large enough.
+
+    Args:
+        work: The share of work of a device; None if it is left out.
+        values: Values that devices compute whole, whose remedies are those of their lines.
+    """
+    if work is None or work.share is None or work.share < _LEAST_SHARE:
+        return
+    repeated = work.repeated_flops
+    if repeated < _LEAST_FLOPS or repeated * _LEAST_PART < work.flops:
+        return
+    lines = [
+        line
+        for line in work.lines
+        if (line.share or 0) >= _LEAST_SHARE and line.repeated_flops * _LEAST_PART >= repeated
+    ]
+    at_lines = sum(line.repeated_flops for line in lines if (line.share or 0) >= _LEAST_OF_LINE)
+    if work.share < _LARGE_SHARE and 2 * at_lines < repeated:
+        return
+    counted = ", with one turn of loops of unknown length" if work.is_of_one_turn else ""
+    of_all = " of all operations" if work.is_of_all else ""
+    yield Finding(
+        kind="repeated work",
+        problem=f"{_times(work.share)}{of_all}, {_repeated(repeated, work.flops)}{counted}.",
+        remedy=" ".join(_remedies(lines, {str(value.origin): value.remedy for value in values})),
+        flops=repeated,
+        leaves=tuple(_leaf(line, work.flops) for line in lines),
+        mesh_axes=tuple(dict.fromkeys(name for line in lines for name in line.mesh_axes)),
+    )
+
+
+def _leaf(line: WorkLine, flops: int) -> FindingLeaf:
+    """Return a line as a part of the finding."""
+    over = f" over {' and '.join(line.mesh_axes)}" if line.mesh_axes else ""
+    return FindingLeaf(
+        path="",
+        shape=(),
+        dtype="",
+        phases=line.phases,
+        change=f"{_times(line.share or 0)}, {_repeated(line.repeated_flops, flops)}{over}",
+        origin=line.origin,
+    )
+
+
+def _times(share: float) -> str:
+    """Return a share in words: ``each device does 4.0 times its share``."""
+    return f"each device does {decimal_words(share, decimals=1 if share >= 1.95 else 2)} times its share"
+
+
+def _repeated(repeated: int, flops: int) -> str:
+    """Return the operations that are repeated: ``6.4 of its 77.3 GFLOP are repeated``."""
+    unit, name = next((unit, name) for unit, name in _UNITS if flops >= unit)
+    least = 1 if repeated >= unit / 20 else 3
+    of = decimal_words(flops / unit, decimals=1)
+    return f"{decimal_words(repeated / unit, decimals=least)} of its {of} {name} are repeated"
+
+
+_UNITS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (1, "FLOP"))
+_MAKER = re.compile(r"(?:\b\w+\.)*(?:random\.\w+|arange|linspace|iota|broadcasted_iota)(?=\()")
+"""Call of a function that makes an array from small values, in a line of the source."""
+_NEEDS_WHOLE = frozenset(
+    {
+        *("cholesky", "eig", "eigh", "fft", "geqrf", "householder_product", "lu", "schur", "svd", "sort"),
+        *("top_k", "triangular_solve", "tridiagonal"),
+    }
+)
+"""Operations that XLA does not divide along the dimensions that they work on."""
+
+
+def _remedies(lines: Iterable[WorkLine], of_values: Mapping[str, str]) -> list[str]:
+    """Return the remedies of lines, one of each kind; of values made inside, that of a line that makes one.
+
+    Args:
+        lines: The lines.
+        of_values: Remedies of operations that need a whole value, by line.
+    """
+    by_kind: dict[str | None, str] = {}
+    for line in sorted(lines, key=lambda line: not _maker(line)):
+        is_whole = line.op in _NEEDS_WHOLE
+        known = of_values.get(str(line.origin)) if line.op == "fft" else ""
+        by_kind.setdefault(line.op if is_whole else line.cause, known or _remedy(line, is_whole=is_whole))
+    return [*by_kind.values()]
+
+
+def _maker(line: WorkLine) -> str:
+    """Return the call in a line that makes an array from small values; empty if there is none."""
+    maker = _MAKER.search(line.origin.code if line.origin else "")
+    return maker[0] if maker else ""
+
+
+def _remedy(line: WorkLine, *, is_whole: bool) -> str:
+    """Return how the work of a line can be divided.
+
+    Args:
+        line: The line.
+        is_whole: Whether XLA cannot divide its operation.
+    """
+    over = line.mesh_axes[0] if line.mesh_axes else "a mesh axis"
+    spec = f'P("{over}")' if line.mesh_axes else "P(…)"
+    if is_whole:
+        return (
+            f"XLA divides {line.op} only along other dimensions: shard a batch over {over}, compute parts "
+            "in a shard_map, or run it on fewer devices."
+        )
+    if line.cause == "made inside":
+        made = f"{_maker(line)}(…)" if _maker(line) else "x"
+        return f"Shard what is made there: jax.lax.with_sharding_constraint({made}, {spec})."
+    if line.cause == "replicated argument":
+        return f"Shard an argument or the result over {over}, such as with jax.lax.with_sharding_constraint."
+    if line.cause == "summed":
+        return (
+            f"Shard the sum that it follows: jax.lax.with_sharding_constraint(x, {spec}), or in a shard_map "
+            "jax.lax.psum_scatter in place of psum."
+        )
+    return (
+        f"Keep an operand or the result sharded over {over} with jax.lax.with_sharding_constraint: "
+        "print_propagation shows the operation that loses it."
+    )

@@ -31,7 +31,7 @@ _CALLS = frozenset({"async", "call", "fusion"})
 
 _NEAR = 200
 """Number of values in a search for consumers or producers: one may reach all of a program."""
-_FAR = 1000
+FAR = 1000
 """Number of values in a search for all that a value depends on."""
 
 
@@ -153,7 +153,7 @@ class Dataflow:
         seen: set[Value] = set()
         waiting = [start]
         for value in waiting:
-            if value in seen or len(seen) >= _FAR:
+            if value in seen or len(seen) >= FAR:
                 continue
             seen.add(value)
             instruction = self.instruction(value)

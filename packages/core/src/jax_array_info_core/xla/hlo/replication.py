@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from ...base.grouping import by_key
 from .collectives import COLLECTIVES, Movement
 from .dataflow import Value
-from .decompositions import decomposition
-from .flops import fft_flops, multiply_adds
 from .messages import ArrayShape
 from .module import (
     PASSING,
@@ -76,11 +74,10 @@ def computed(
 
 COSTLY = frozenset(
     {
-        *("cholesky", "convolution", "custom-call", "dot", "fft", "ragged-dot", "scaled-dot", "scatter"),
-        *("sort", "triangular-solve"),
+        *("cholesky", "custom-call", "fft", "scatter", "sort", "triangular-solve"),
     }
 )
-"""Operations that every device repeats if their operands are whole."""
+"""Operations whose result every device computes whole if their operands are whole."""
 
 GATHERING = frozenset({"all-gather", "all-reduce", "collective-broadcast"})
 """Collectives whose result is the same in all of a group."""
@@ -150,9 +147,6 @@ class Repeated(NamedTuple):
     devices: int
     """Number of devices on which it is the same."""
 
-    flops: int
-    """Floating-point operations of one execution; 0 if none are counted."""
-
     is_sliced: bool
     """Whether each device uses its own part of it."""
 
@@ -212,9 +206,7 @@ class Replication:
             is_costly = value.instruction.opcode in COSTLY
             key = id(value.instruction if is_costly else next(scatters, value.instruction))
             known = by_maker.setdefault(key, value)
-            by_maker[key] = known._replace(
-                flops=max(known.flops, value.flops), is_sliced=known.is_sliced or value.is_sliced
-            )
+            by_maker[key] = known._replace(is_sliced=known.is_sliced or value.is_sliced)
         return tuple(by_maker.values())
 
     def _run(
@@ -281,7 +273,7 @@ class Replication:
             self._found[path] = [*self._parts(computation.name, arrays[0], lost)]
             return joined._replace(maker=None)
         self._found[path] = [
-            *self._alike(computation, instruction, arrays[0] if opcode == "gather" else joined)
+            *self._alike(computation.name, instruction, arrays[0] if opcode == "gather" else joined)
         ]
         if _is_scatter(instruction):
             return joined._replace(scatter=instruction)
@@ -290,7 +282,7 @@ class Replication:
             return joined._replace(scatter=by[0] if _size(instruction) in sizes else None)
         return joined
 
-    def _alike(self, computation: Computation, instruction: Instruction, held: Held) -> Iterator[Repeated]:
+    def _alike(self, computation: str, instruction: Instruction, held: Held) -> Iterator[Repeated]:
         """Yield what all devices compute alike in an instruction: its result, or the sums that it uses.
 
         An instruction that costs little counts where it uses sums of scatters, which all devices hold, too.
@@ -310,10 +302,8 @@ class Replication:
             and instruction.opcode in COSTLY
             and not _WITHOUT_KERNEL.search(instruction.custom_call_target)
         ):
-            flops = 2 * (multiply_adds(instruction, computation) or 0) + fft_flops(instruction, computation)
-            flops += (decomposition(instruction, computation) or ("", 0))[1]
             largest = max(instruction.shapes, key=lambda shape: shape.nbytes)
-            yield self._new(instruction, computation.name, largest, names, flops)
+            yield self._new(instruction, computation, largest, names)
         for name, moved in self._sums.items() if instruction.opcode not in COSTLY else ():
             if name in names:
                 yield self._new(moved.instruction, name.computation, moved.shape, frozenset({name}))
@@ -329,13 +319,12 @@ class Replication:
         computation: str,
         shape: ArrayShape,
         names: frozenset[Value],
-        flops: int = 0,
         *,
         is_sliced: bool = False,
     ) -> Repeated:
         sources = tuple(source for name, source in self._sources.items() if name in names)
         axes = reduce(or_, (source.axes for source in sources), 0)
-        return Repeated(instruction, computation, shape, sources, self._axes.count(axes), flops, is_sliced)
+        return Repeated(instruction, computation, shape, sources, self._axes.count(axes), is_sliced)
 
     def _together(self, arrays: Sequence[Held]) -> Held:
         """Return what is computed from some arrays."""
