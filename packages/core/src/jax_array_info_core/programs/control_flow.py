@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from ..arrays.origins.origins import UserLines
 from ..facts.reports.control_flow import ControlFlow, Cost, FlopTotals, per_iteration, sums_of
@@ -16,10 +18,11 @@ from ..facts.reports.program_values import (
     Uncounted,
     UncountedFlops,
 )
-from ..xla.hlo.dataflow import Dataflow
+from ..xla.hlo.collectives import Movement, movements
+from ..xla.hlo.dataflow import Dataflow, Value
 from ..xla.hlo.flops import counted_flops
-from ..xla.hlo.loops import Enclosure, Executions, Within, most_turns
-from ..xla.hlo.module import Instruction, Module, calls_of
+from ..xla.hlo.loops import Enclosure, Executions, Within, executions, loops_of, most_turns
+from ..xla.hlo.module import Instruction, Module, called, calls_of
 
 
 class ControlFlows:
@@ -63,7 +66,38 @@ class ControlFlows:
             side=enclosure.branch,
             at_most=most_turns(self._dataflow, enclosure.computation, instruction) if is_loop else None,
             origin=None if nearest is None else self._lines.origin(nearest.frames),
+            **(self._waits(enclosure, instruction) if is_loop else {}),
         )
+
+    @cached_property
+    def _moved(self) -> dict[tuple[str, str], Movement]:
+        """A movement of each collective, by computation and name."""
+        moved, _ = movements(self._dataflow)
+        return {(one.value.computation, one.instruction.name): one for one in moved if one.sent_nbytes}
+
+    def _waits(self, enclosure: Enclosure, loop: Instruction) -> dict[str, int]:
+        """Return the fields of a loop on the devices that wait for each other in each iteration."""
+        parts = {called(loop, role) for role in ("body", "condition")}
+
+        def is_inside(computation: str) -> bool:
+            while computation not in parts and (sites := self._dataflow.sites[computation]):
+                computation = sites[0].computation
+            return computation in parts
+
+        condition = self._dataflow.module.computations[called(loop, "condition")]
+        needed = self._dataflow.walk(Value(condition.name, condition.root.name))
+        keys = {(at.computation, instruction.name) for at, instruction in needed if is_inside(at.computation)}
+        moved = [self._moved[key] for key in keys & self._moved.keys()]
+        if not any(move.kind == "all-reduce" for move in moved):
+            return {}
+        runs = self._dataflow.module.once(executions)
+        count = sum(
+            times
+            for computation, _ in self._moved
+            for within, times in (runs[computation].runs or {}).items()
+            if loops_of(within)[-1:] == (enclosure,)
+        )
+        return {"waiting_devices": _connected(moved), "executions": count}
 
     def flops(self, flops: Mapping[Within, int], *, is_complete: bool) -> FlopTotals:
         """Return the totals of operations that are given by the loops and sides around them.
@@ -78,6 +112,18 @@ class ControlFlows:
             bound=outside.most if is_complete else None,
             per_iteration=per_iteration(loops, "flops"),
         )
+
+
+def _connected(moved: Iterable[Movement]) -> int:
+    """Return the most devices that exchange data with each other, directly or through others."""
+    groups = [move.groups for move in moved if move.groups is not None]
+    labels = np.arange(1 + max((int(np.max(one)) for one in groups), default=0))
+    before = None
+    while before is None or (before != labels).any():
+        before = labels.copy()
+        for one in groups:
+            labels[one] = labels[one].min(axis=1, keepdims=True)
+    return int(np.max(np.bincount(labels)))
 
 
 def flops_of(module: Module, executions: Mapping[str, Executions], lines: UserLines) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..reports.collectives import (
     sent_outside_words,
     sent_words,
 )
-from ..reports.control_flow import FlopTotals, per_iteration_words
+from ..reports.control_flow import FlopTotals, per_iteration_words, waiting_words
 from ..reports.program import accepted, unknown_bytes
 from ..reports.program_values import uncounted_words
 from .blocks import (
@@ -141,6 +141,7 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
     yield listed(sent.by_kind_and_axes, entry, rest)
     reasons = unknown_bytes(report, has_loops=False)
     yield from said((f"?: {reason}" for reason in reasons), "warning", indent=2)
+    yield from said(waiting_words(sent.per_iteration, report.device_count), indent=2)
 
 
 def _flops(report: ProgramReport) -> Iterator[str]:

@@ -32,6 +32,13 @@ class ControlFlow:
     origin: Origin | None = None
     """Line of the loop or the conditional."""
 
+    waiting_devices: quantities.Size = 0
+    """Number of devices that wait for each other in each iteration, because the condition of the loop needs
+    a sum over them that the iteration computes; 0 if there is none."""
+
+    executions: quantities.Total = 0
+    """Number of collectives that run in one iteration of such a loop. A combined one counts once."""
+
     @property
     def words(self) -> str:
         """The loop or the side: ``while_loop (solver.py:31)``, ``one side of cond step.py:9``.
@@ -70,6 +77,12 @@ class PerIteration:
 
     operation_count: quantities.Count = 1
     """Number of operations in each loop."""
+
+    waiting_devices: quantities.Size = 0
+    """Number of devices that wait for each other in each iteration, as of ``ControlFlow``."""
+
+    executions: quantities.Total = 0
+    """Number of collectives that run in one iteration of a loop in which devices wait."""
 
     nbytes: quantities.Total | None = None
     """Bytes that a device sends in one iteration; None of flops."""
@@ -203,12 +216,33 @@ def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tup
             outer=row.loops[:-1],
             is_bound=row.is_bound,
             operation_count=row.operations,
+            waiting_devices=row.loops[-1].waiting_devices,
+            executions=row.loops[-1].executions,
             nbytes=row.most if unit == "nbytes" else None,
             flops=row.most if unit == "flops" else None,
         )
         for row in loops
     )
     return tuple(replace(row, count=count) for row, count in figures.items())
+
+
+def waiting_words(figures: Iterable[PerIteration], device_count: int) -> Iterator[str]:
+    """Yield the loops in which devices wait for each other, with the number of collectives.
+
+    >>> [*waiting_words([PerIteration(nbytes=2, waiting_devices=8, executions=3)], 8)]
+    ['a while_loop: all devices wait for each other in each iteration: 3 collectives per iteration']
+    """
+    for figure in figures:
+        if figure.waiting_devices:
+            loop = ControlFlow(kind="while_loop", origin=figure.origin).words
+            who = (
+                "all devices"
+                if figure.waiting_devices == device_count
+                else f"{figure.waiting_devices} devices"
+            )
+            count = counted(figure.executions, "collective", "collectives")
+            most = "at most " if figure.is_bound else ""
+            yield f"{loop}: {who} wait for each other in each iteration: {most}{count} per iteration"
 
 
 _MOST_LOOPS = 4
