@@ -36,15 +36,19 @@ def lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:
     if len(values) > 1:
         arguments = "the arguments that they replace are"
     leaves = tuple(_leaf(value, value.reason or _like_words(value)) for value in values)
+    sent = known_sum(value.lost_sent_nbytes for value in values) or None
     yield Finding(
         kind="lost mesh axes",
-        problem=f"{outputs} replicated over {', '.join(axes)}; {arguments} sharded over {_them(axes)}.",
+        problem=(
+            f"{outputs} replicated over {', '.join(axes)}; {arguments} sharded over {_them(axes)}."
+            f"{_sent_words(sent)}"
+        ),
         remedy=(
             "Request the sharding of the argument: with out_shardings of jax.jit, or with "
             "jax.lax.with_sharding_constraint where the output is made."
         ),
         nbytes=_sum(leaves),
-        sent_nbytes=known_sum(value.lost_sent_nbytes for value in values) or None,
+        sent_nbytes=sent,
         leaves=leaves,
         mesh_axes=axes,
     )
@@ -61,12 +65,13 @@ def lost_gradients(constraints: Sequence[Constraint], collectives: Iterable[Coll
         return
     leaves = most_first(map(_gradient, constraints))
     lines = {leaf.origin for leaf in leaves}
-    sent = [
+    gathers = (
         collective.total_nbytes
         for collective in collectives
         if collective.because
         and all(reason.kind == "constraint" and reason.origin in lines for reason in collective.because)
-    ]
+    )
+    sent = known_sum(gathers) or None
     axes = tuple(dict.fromkeys(name for constraint in constraints for name in constraint.lost_axes))
     count = sum(constraint.count for constraint in constraints)
     yield Finding(
@@ -74,10 +79,11 @@ def lost_gradients(constraints: Sequence[Constraint], collectives: Iterable[Coll
         problem=(
             f"{counted(count, 'gradient is', 'gradients are')} requested replicated over {', '.join(axes)}; "
             f"the {'parameter is' if count == 1 else 'parameters are'} sharded over {_them(axes)}."
+            f"{_sent_words(sent)}"
         ),
         remedy="Constrain each gradient to the sharding of its parameter.",
         nbytes=leaves[0].nbytes,
-        sent_nbytes=known_sum(sent) or None,
+        sent_nbytes=sent,
         leaves=leaves,
         mesh_axes=axes,
     )
@@ -102,22 +108,27 @@ def moments(values: Sequence[ProgramValue], mesh: MeshAxes | None) -> Iterator[F
     parts = [math.prod(sizes.get(name, 1) for name in value.lost_axes) for value in values]
     pairs = [(value.nbytes or 0, part) for value, part in zip(values, parts, strict=True)]
     now, then = sum(nbytes for nbytes, _ in pairs), sum(nbytes // part for nbytes, part in pairs)
+    sent = known_sum(value.lost_sent_nbytes for value in values) or None
     leaves = counted(len(values), "argument has", "arguments have")
     yield Finding(
         kind="moments",
         problem=(
             f"{leaves} fewer mesh axes than the parameter with the same path: {format_bytes(now)} per "
-            f"device, {format_bytes(then)} if sharded like it."
+            f"device, {format_bytes(then)} if sharded like it.{_sent_words(sent)}"
         ),
         remedy=(
             "Give the optimizer state the shardings of its parameters: in the call that creates it, and in "
             "out_shardings and sharding constraints."
         ),
         nbytes=now - then,
-        sent_nbytes=known_sum(value.lost_sent_nbytes for value in values) or None,
+        sent_nbytes=sent,
         leaves=most_first(_leaf(value, value.reason or _like_words(value)) for value in values),
         mesh_axes=tuple(dict.fromkeys(name for value in values for name in value.lost_axes)),
     )
+
+
+def _sent_words(nbytes: int | None) -> str:
+    return "" if nbytes is None else f" Gathering sends {format_bytes(nbytes)} per device and call."
 
 
 def _like_words(value: ProgramValue) -> str:
