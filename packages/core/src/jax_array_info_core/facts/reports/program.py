@@ -298,7 +298,7 @@ def accepted(report: ProgramReport) -> Iterator[str]:
 
 def _all_findings(report: ProgramReport) -> tuple[Finding, ...]:
     """Return all findings about a program."""
-    work = [*repeated_work(report.work, report.repeated or ())]
+    work = [*repeated_work(report.work, report.repeated or (), report.lost_batches or ())]
     at = {str(leaf.origin) for finding in work for leaf in finding.leaves}
     repeated = [row for row in report.repeated or () if str(row.origin) not in at]
     return (

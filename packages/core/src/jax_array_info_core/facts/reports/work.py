@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ...base import quantities
-from ...base.quantities import decimal_words, grouped
+from ...base.quantities import counted, decimal_words, grouped
 from .findings import Finding, FindingLeaf
+from .lost_batch import LostBatch
 from .origin import Origin
 from .program_values import RepeatedValue
 
@@ -108,12 +109,15 @@ _LEAST_PART = 20
 """The part of its work that a device repeats is at least one in this many, and of a line that is listed."""
 
 
-def repeated_work(work: WorkShare | None, values: Iterable[RepeatedValue]) -> Iterator[Finding]:
+def repeated_work(
+    work: WorkShare | None, values: Iterable[RepeatedValue], lost: Sequence[LostBatch]
+) -> Iterator[Finding]:
     """Yield the finding on heavy work that devices repeat, if it is large enough.
 
     Args:
         work: The share of work of a device; None if it is left out.
         values: Values that devices compute whole, whose remedies are those of their lines.
+        lost: Mesh axes that the data loses, whose remedies are those of the work that is repeated over them.
     """
     if work is None or work.share is None or work.share < _LEAST_SHARE:
         return
@@ -128,29 +132,46 @@ def repeated_work(work: WorkShare | None, values: Iterable[RepeatedValue]) -> It
     at_lines = sum(line.repeated_flops for line in lines if (line.share or 0) >= _LEAST_OF_LINE)
     if work.share < _LARGE_SHARE and 2 * at_lines < repeated:
         return
-    counted = ", with one turn of loops of unknown length" if work.is_of_one_turn else ""
-    of_all = " of all operations" if work.is_of_all else ""
     yield Finding(
         kind="repeated work",
-        problem=f"{_times(work.share)}{of_all}, {_repeated(repeated, work.flops)}{counted}.",
-        remedy=" ".join(_remedies(lines, {str(value.origin): value.remedy for value in values})),
+        problem=_problem(work, lines),
+        remedy=" ".join(_remedies(lines, {str(value.origin): value.remedy for value in values}, lost)),
         flops=repeated,
-        leaves=tuple(_leaf(line, work.flops) for line in lines),
+        leaves=tuple(_leaf(line) for line in lines),
         mesh_axes=tuple(dict.fromkeys(name for line in lines for name in line.mesh_axes)),
     )
 
 
-def _leaf(line: WorkLine, flops: int) -> FindingLeaf:
+def _problem(work: WorkShare, lines: Sequence[WorkLine]) -> str:
+    """Return the most repeated line in words, or the whole program if no line is known."""
+    suffix = ", with one turn of loops of unknown length" if work.is_of_one_turn else ""
+    suffix += ", by all operations" if work.is_of_all else ""
+    whole = f"{_repeated(work.repeated_flops, work.flops)}{suffix}."
+    if not lines:
+        return f"{_times(work.share or 0)}, {whole}"
+    first = lines[0]
+    times, repeated = _times(first.share or 0), _repeated(first.repeated_flops, work.flops)
+    sentence = f"{_leaf(first).place}: {times}, {repeated}{_over(first)}"
+    if len(lines) == 1:
+        return f"{sentence}{suffix}."
+    return f"{sentence}. With {counted(len(lines) - 1, 'more line', 'more lines')}, {whole}"
+
+
+def _leaf(line: WorkLine) -> FindingLeaf:
     """Return a line as a part of the finding."""
-    over = f" over {' and '.join(line.mesh_axes)}" if line.mesh_axes else ""
+    times, repeated = decimal_words(line.share or 0, decimals=1), grouped(line.repeated_flops)
     return FindingLeaf(
         path="",
         shape=(),
         dtype="",
         phases=line.phases,
-        change=f"{_times(line.share or 0)}, {_repeated(line.repeated_flops, flops)}{over}",
+        change=f"{times} times its share, {repeated} FLOPs repeated{_over(line)}",
         origin=line.origin,
     )
+
+
+def _over(line: WorkLine) -> str:
+    return f" over {' and '.join(line.mesh_axes)}" if line.mesh_axes else ""
 
 
 def _times(share: float) -> str:
@@ -178,18 +199,27 @@ _NEEDS_WHOLE = frozenset(
 """Operations that XLA does not divide along the dimensions that they work on."""
 
 
-def _remedies(lines: Iterable[WorkLine], of_values: Mapping[str, str]) -> list[str]:
+def _remedies(
+    lines: Iterable[WorkLine], of_values: Mapping[str, str], lost: Sequence[LostBatch]
+) -> list[str]:
     """Return the remedies of lines, one of each kind; of values made inside, that of a line that makes one.
 
     Args:
         lines: The lines.
         of_values: Remedies of operations that need a whole value, by line.
+        lost: Mesh axes that the data loses.
     """
     by_kind: dict[str | None, str] = {}
     for line in sorted(lines, key=lambda line: not _maker(line)):
-        is_whole = line.op in _NEEDS_WHOLE
-        known = of_values.get(str(line.origin)) if line.op == "fft" else ""
-        by_kind.setdefault(line.op if is_whole else line.cause, known or _remedy(line, is_whole=is_whole))
+        batch = next((row for row in lost if row.mesh_axis in (line.mesh_axes or (row.mesh_axis,))), None)
+        if line.op in _NEEDS_WHOLE:
+            known = of_values.get(str(line.origin)) if line.op == "fft" else ""
+            by_kind.setdefault(line.op, known or _remedy(line, is_whole=True))
+        elif batch is not None:
+            at = "" if batch.origin is None else f" at {batch.origin.place}"
+            by_kind.setdefault("lost", f"{batch.mesh_axis} is lost{at} (JAI304). {batch.remedy}")
+        else:
+            by_kind.setdefault(line.cause, _remedy(line, is_whole=False))
     return [*by_kind.values()]
 
 
