@@ -18,6 +18,7 @@ from jax_array_info_core.facts.pages import page
 from jax_array_info_core.facts.pages.blocks import (
     Block,
     Entries,
+    Further,
     Limited,
     Listing,
     Note,
@@ -45,8 +46,6 @@ _GAP = 2
 _LEAST_COLUMN = 36
 """Least width of a column next to others."""
 _MOST_LINES, _WIDTH = 40, 80
-_FIRST_ROWS = 2
-"""Number of rows of each list that are shown before the first row of a table."""
 
 
 def render(
@@ -79,9 +78,13 @@ def render(
 
 def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = "python") -> list[Block]:
     """Return the blocks of a page with some rows of each list, and a line about those that are left out."""
-    limits = planned_rows(blocks) if max_rows == "fit" else [max_rows] * len(blocks)
-    shown = [*chain(*(cut([block], most) for block, most in zip(blocks, limits, strict=True)))]
-    if count := sum(left_out([block], most) for block, most in zip(blocks, limits, strict=True)):
+    kept = [block for block in blocks if max_rows != "fit" or not isinstance(block, Further)]
+    limits = planned_rows(kept) if max_rows == "fit" else [max_rows] * len(kept)
+    shown = [*chain(*(cut([block], most) for block, most in zip(kept, limits, strict=True)))]
+    count = sum(left_out([block], most) for block, most in zip(kept, limits, strict=True))
+    if max_rows == "fit":
+        count += left_out((block for block in blocks if isinstance(block, Further)), 0)
+    if count:
         option = "--max-rows all" if syntax == "shell" else "max_rows=None"
         rows = counted(count, "row is left out", "rows are left out")
         shown.append(Sentence(f"{rows}: {option} shows all", "aside", hang=0))
@@ -93,9 +96,9 @@ def planned_rows(
 ) -> list[int]:
     """Return the numbers of rows of each block with which a page has at most some lines.
 
-    Each block gets a row in turn, findings first, as long as its next one fits. Lists have two rows before
-    tables have any. If the page is longer without any rows, only lists to the end of the last finding have
-    one.
+    Each block gets a row in turn, findings first, as long as its next one fits. Lists have their
+    ``first_count`` rows before tables have any. If the page is longer without any rows, only lists to the end
+    of the last finding have one.
 
     Args:
         blocks: The blocks.
@@ -112,8 +115,9 @@ def planned_rows(
 
     def turn(step: tuple[int, int]) -> tuple[bool, int, bool, bool]:
         place, count = step
-        is_table = isinstance(blocks[place], Table)
-        return is_table or count > _FIRST_ROWS, count, place not in first, is_table
+        block = blocks[place]
+        is_later = not isinstance(block, Limited) or count > block.first_count
+        return is_later, count, place not in first, isinstance(block, Table)
 
     @cache
     def height(place: int, count: int) -> int:

@@ -63,38 +63,37 @@ def print_program(
     >>> x = abstract((256, 512), "data")
     >>> wi, wo = abstract((512, 1024), None, "model"), abstract((1024, 512), "model")
     >>> print_program(jax.jit(mlp, out_shardings=x.sharding), x, wi, wo)
-    no findings
+    no findings; most: 128.0 KiB sent at train.py:8 (100%)
     mlp (train.py:7), 8 CPU devices: data=4, model=2
     memory per device: about 2.4 MiB = arguments 2.1 MiB + outputs 128.0 KiB +
       temporaries 128.0 KiB (the CPU backend reports no peak)
-    sent per device and call: 128.0 KiB
-      128.0 KiB  all-reduce over model  train.py:8 mlp
-                                      collectives
-    ┏━━━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
-    ┃     total ┃ collective   ┃ array           ┃ line                            ┃
-    ┡━━━━━━━━━━━╇━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
-    │ 128.0 KiB │ all-reduce   │ float32[64,512] │ train.py:8 mlp                  │
-    │           │   over model │                 │   because 'k' is summed in      │
-    │           │              │                 │     ik,kj->ij                   │
-    └───────────┴──────────────┴─────────────────┴─────────────────────────────────┘
-    largest temporaries, 256.0 KiB live at once (estimated from the schedule;
-      128.0 KiB in the memory of outputs)
-      256.0 KiB  float32[64,512] ×2  train.py:8 mlp
+    sent per device and call: 128.0 KiB in 1 collective
+    work: divided evenly over 8 devices
+    lines by cost: bytes sent, and live at once (256.0 KiB in total, estimated)
+      128.0 KiB  train.py:8 mlp, 256.0 KiB live
+                   all-reduce over model because 'k' is summed in ik,kj->ij
     matmul and convolution FLOPs: 67,108,864 per device and call
     as requested: 3 arguments and 1 output
     accepted: 128.0 KiB per device not donated, below the limit of 1.0 MiB
     On TPU or GPU, traffic and temporaries may differ: "What a CPU compile tells".
     TPU may send float32 operands of matrix products as bfloat16, half the bytes.
+    3 rows are left out: max_rows=None shows all
 
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
 
     - The first line is the answer: the bytes over each link, if some leave a host or a slice; whether the
-      program fits, if a topology is given; and the findings. They are below the summary: lost mesh axes,
-      shardings that are not as requested, donations that are not reused, resharding by full replication.
-    - ``sent per device and call`` are the sums by kind of collective and mesh axes. A loop of unknown length
-      has a figure ``per iteration``. ``+ ?`` marks sums without collectives on one side of a conditional and
-      those whose bytes depend on data; ``at most`` is then their bound.
-    - ``largest temporaries`` are the largest values at the highest point of the schedule, with their lines.
+      program fits, if a topology is given; the findings; and the line that costs more than each of them.
+      The findings are below the summary, errors first, then by the largest of their parts of what is sent,
+      needed and computed.
+    - ``sent per device and call`` is their sum. A loop of unknown length has a figure ``per iteration``.
+      ``+ ?`` marks sums without collectives on one side of a conditional and those whose bytes depend on
+      data; ``at most`` is then their bound.
+    - ``work`` is the part of the heavy work, such as matrix products, that a device does: all devices
+      together do it once, or ``each device does 4.0 times its share``.
+    - ``lines by cost`` are the lines of your source that send the most bytes, with the reason of most of
+      them; that compute the values which are live at the highest point of the schedule; and that repeat work.
+    - ``max_rows=None`` also shows the sums by kind of collective and mesh axes, all collectives, and the
+      largest temporary values.
     - ``saved for the backward pass by JAX`` are the bytes that the lines of the forward pass save for it
       before XLA compiles the program: the same on each platform. ``live when the backward pass begins`` are
       those of the compiled program.

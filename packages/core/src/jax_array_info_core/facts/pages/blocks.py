@@ -148,6 +148,8 @@ class Limited(NamedTuple, Generic[_T, _S]):
     """Function that returns the largest things first, for where not all are shown."""
     is_whole: bool = False
     """Whether nothing stands for the others, either, if none is shown: the line above has their sum."""
+    first_count: int = 2
+    """Number of things that a page shows before the first row of a table, and more of other lists."""
 
     def split(self, most: int | None) -> tuple[Sequence[_T], Sequence[_T]]:
         """Return the first things, and the others."""
@@ -222,9 +224,15 @@ class Source(NamedTuple):
     of: Report
 
 
+class Further(NamedTuple):
+    """Blocks that a page has only where it is asked for a number of rows, or for all: not by default."""
+
+    blocks: Sequence[Listing]
+
+
 Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source
-Listing: TypeAlias = "Block | Limited[Any, Block]"
-"""A block, or a list of things; a page may show the first ones only."""
+Listing: TypeAlias = "Block | Limited[Any, Block] | Further"
+"""A block, a list whose first things a page may show alone, or further blocks."""
 
 
 def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentence]:
@@ -268,7 +276,8 @@ def listed(
     things: Sequence[_T],
     entry: Callable[[_T], Sequence[str]],
     remainder: Callable[[Sequence[_T]], str],
-    most: int | None = None,
+    *,
+    first: int = 2,
 ) -> Limited[_T, Block]:
     """Return a list of things, and a line for others: ``and 3 more, 1.0 MiB``.
 
@@ -276,14 +285,14 @@ def listed(
         things: What the entries are about.
         entry: Function that returns an entry.
         remainder: Function that returns the words on the others.
-        most: Maximum number of entries, where a table has all.
+        first: Number of entries that a page shows before the first row of a table.
     """
     return Limited(
         things,
         lambda shown: [Entries([*map(entry, shown)])] if shown else [],
         lambda hidden: [Sentence(f"and {remainder(hidden)}", indent=2)],
-        most,
         is_whole=True,
+        first_count=first,
     )
 
 
@@ -302,6 +311,8 @@ def cut(blocks: Iterable[Listing], most: int | None) -> Iterator[Block]:
     for block in blocks:
         if isinstance(block, Limited):
             yield from chain(*block.first(most))
+        elif isinstance(block, Further):
+            yield from cut(block.blocks, most)
         elif isinstance(block, Table):
             sections = [_parts(section, most) for section in block.sections]
             if any(shown for shown, *_ in sections):
@@ -330,6 +341,8 @@ def longest_list(block: Listing) -> int:
 
 
 def _lists(block: Listing) -> Iterator[Limited[Any, Any]]:
+    if isinstance(block, Further):
+        return chain(*map(_lists, block.blocks))
     parts = block.sections if isinstance(block, Table) else [block]
     return (part for part in parts if isinstance(part, Limited))
 

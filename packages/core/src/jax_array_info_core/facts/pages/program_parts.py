@@ -38,8 +38,6 @@ TABLES = {
     ),
 }
 """Columns of each table, by its title."""
-_MOST = 4
-"""Maximum number of temporaries in the summary; a table has more."""
 
 
 def memory_lines(report: ProgramReport) -> Iterator[str]:
@@ -60,19 +58,6 @@ def memory_lines(report: ProgramReport) -> Iterator[str]:
     if known := [part for part in on_host if part[0]]:
         total = f"{format_bytes(memory.host_nbytes)} = " if len(known) > 1 else ""
         yield f"host memory per device: {total}{_parts_words(known)}"
-
-
-def temporaries_blocks(memory: ProgramMemory) -> Iterator[Listing]:
-    """Yield the largest temporaries and what the backward pass needs."""
-    if memory.temporaries and memory.live_nbytes is not None:
-        live = f"{format_bytes(memory.live_nbytes)} live at once"
-        smaller = memory.live_nbytes - sum(
-            temporary.nbytes * temporary.count for temporary in memory.temporaries
-        )
-        others = f", {format_bytes(smaller)} of them in smaller ones" if smaller > 0 else ""
-        yield Sentence(f"largest temporaries, {live}{others} (estimated from the schedule{_excess(memory)})")
-        yield listed(memory.temporaries, _entry, lambda hidden: ", ".join(_rest(hidden)), _MOST)
-    yield from _backward(memory)
 
 
 def _memory_words(memory: ProgramMemory, platform: str) -> str:
@@ -135,26 +120,7 @@ def _excess(memory: ProgramMemory) -> str:
     return f"; {format_bytes(excess)} {where}" if excess > 0 else ""
 
 
-def _entry(temporary: Temporary) -> Sequence[str]:
-    """Return the entry of temporaries in the summary."""
-    return (
-        format_bytes(temporary.nbytes * temporary.count),
-        "",
-        counted_path(type_text(temporary.dtype, temporary.shape), temporary.count),
-        origin_words(temporary.origin, "line unknown"),
-        f"in {scope_words(temporary.scopes)}" if temporary.scopes else "",
-        kept_words(temporary),
-    )
-
-
-def _rest(hidden: Sequence[Temporary]) -> tuple[str, str]:
-    """Return the number and the bytes of further temporaries."""
-    return more(sum(temporary.count for temporary in hidden)), format_bytes(
-        sum(temporary.nbytes * temporary.count for temporary in hidden)
-    )
-
-
-def _backward(memory: ProgramMemory) -> Iterator[Listing]:
+def backward_blocks(memory: ProgramMemory) -> Iterator[Listing]:
     """Yield what JAX saves for the backward pass, and what is live when that begins."""
     saved, live = memory.saved, memory.live_at_backward
     if saved is not None:
@@ -203,35 +169,39 @@ def _by_line(name: str, lines: Sequence[BackwardLine], words: str | None = None)
         where = " per device" if is_known else " on all devices together"
         words = UNKNOWN if total is None else format_bytes(total) + where
     yield Sentence(f"{name}: {words}")
-    yield listed(sorted(lines, key=lambda line: -(size(line) or 0)), entry, rest)
+    yield listed(sorted(lines, key=lambda line: -(size(line) or 0)), entry, rest, first=0)
 
 
 def memory_table(memory: ProgramMemory) -> Table:
-    """Return the table of temporaries; without rows if the summary has all."""
-    temporaries = memory.temporaries or ()
+    """Return the table of the largest temporaries, with the bytes of all of them."""
+    live, listed_ones = memory.live_nbytes or 0, memory.temporaries or ()
+    smaller = live - sum(temporary.nbytes * temporary.count for temporary in listed_ones)
+    others = f", {format_bytes(smaller)} of them in smaller ones" if smaller > 0 else ""
 
     def row(temporary: Temporary) -> Row:
-        size, _, array, line, *_ = _entry(temporary)
         return {
-            "bytes": size,
-            "array": array,
-            "line": line,
+            "bytes": format_bytes(temporary.nbytes * temporary.count),
+            "array": counted_path(type_text(temporary.dtype, temporary.shape), temporary.count),
+            "line": origin_words(temporary.origin, "line unknown"),
             "scope": scope_words(temporary.scopes),
             "kept": kept_words(temporary).removeprefix("kept "),
         }
 
     def rest(hidden: Sequence[Temporary]) -> Row:
-        return dict(zip(("array", "bytes"), _rest(hidden), strict=True))
+        nbytes = sum(temporary.nbytes * temporary.count for temporary in hidden)
+        count = sum(temporary.count for temporary in hidden)
+        return {"array": more(count), "bytes": format_bytes(nbytes)}
 
     return Table(
         "temporaries live at the highest point",
         TABLES["temporaries live at the highest point"],
-        [limited(temporaries if len(temporaries) > _MOST else (), row, rest, is_apart=True)],
+        [limited(listed_ones, row, rest, is_apart=True)],
         (
             (("bytes",), ("array",), ("line",), ("scope",), ("kept",)),
             (("bytes",), ("array",), ("line", "scope"), ("kept",)),
             (("bytes",), ("array", "line", "scope", "kept")),
         ),
+        subtitle=f"{format_bytes(live)}{others} (estimated from the schedule{_excess(memory)})",
     )
 
 

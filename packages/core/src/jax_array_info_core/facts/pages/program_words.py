@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...base.quantities import counted, format_bytes
+from ...base.quantities import counted, decimal_words, format_bytes
 from ...base.text import UNKNOWN
 from ...geometry.layouts import MeshAxes
 from ..reports import (
@@ -16,6 +16,7 @@ from ..reports import (
     ShardingDescription,
     SourceLine,
     Temporary,
+    WorkShare,
 )
 from ..reports.collectives import axes_words
 from .blocks import AT_MOST, TIMES, some, that_apply
@@ -23,6 +24,8 @@ from .folds import folded_paths, folded_text
 from .words import mesh_words
 
 _MOST_SCOPES = 3
+_EVEN = 1.05
+"""Share of work up to which it is divided evenly."""
 
 
 def platform_words(platform: str) -> str:
@@ -90,6 +93,16 @@ def each_words(collective: Collective) -> str:
         (times != 1, f"{at_most if times is None else times} runs"),
     )
     return f" {TIMES} ".join(factors) if len(factors) > 1 else ""
+
+
+def work_words(work: WorkShare, device_count: int) -> str:
+    """Return how the heavy work is divided: ``each device does 4.0 times its share``."""
+    if work.share is None:
+        return work.share_words
+    what = " of all operations" if work.is_of_all else ""
+    if work.share <= _EVEN:
+        return f"divided evenly over {device_count} devices"
+    return f"each device does {decimal_words(work.share)} times its share{what}"
 
 
 def within_words(collective: Collective) -> str:

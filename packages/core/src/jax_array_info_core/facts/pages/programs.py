@@ -25,6 +25,7 @@ from ..reports.program_values import uncounted_words
 from .blocks import (
     Block,
     Column,
+    Further,
     Listing,
     Picture,
     Row,
@@ -40,8 +41,15 @@ from .blocks import (
 )
 from .findings import finding_blocks
 from .folds import folded, folded_text, without_indices
+from .program_lines import line_blocks
 from .program_parts import TABLES as PART_TABLES
-from .program_parts import free_values_table, memory_lines, memory_table, temporaries_blocks, value_lines
+from .program_parts import (
+    backward_blocks,
+    free_values_table,
+    memory_lines,
+    memory_table,
+    value_lines,
+)
 from .program_words import (
     collective_axes_words,
     each_words,
@@ -52,6 +60,7 @@ from .program_words import (
     title_words,
     total_words,
     within_words,
+    work_words,
 )
 from .words import origin_words
 
@@ -91,12 +100,15 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     yield from said(memory_lines(report))
     if report.is_known:
         yield from sent_blocks(report)
+    if report.work is not None:
+        yield Sentence(f"work: {work_words(report.work, report.device_count)}")
     yield Source(report)
-    yield _collectives(report)
     yield from finding_blocks(report.findings or ())
+    yield from line_blocks(report)
+    yield Further([_collectives(report)])
     if report.memory is not None:
-        yield from temporaries_blocks(report.memory)
-        yield memory_table(report.memory)
+        yield Further([memory_table(report.memory)])
+        yield from backward_blocks(report.memory)
     if report.is_known:
         yield from said(_flops(report))
     yield from said(value_lines(report))
@@ -138,7 +150,7 @@ def sent_blocks(report: ProgramReport) -> Iterator[Listing]:
         ones = (collective for collective in collectives if (collective.kind, collective.axes) in keys)
         return f"{more(len(others))}, {sent_words(sent_by(ones), has_loops=False)}"
 
-    yield listed(sent.by_kind_and_axes, entry, rest)
+    yield Further([listed(sent.by_kind_and_axes, entry, rest)])
     reasons = unknown_bytes(report, has_loops=False)
     yield from said((f"?: {reason}" for reason in reasons), "warning", indent=2)
     yield from said(waiting_words(sent.per_iteration, report.device_count), indent=2)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...base import quantities
-from ...base.quantities import bytes_apart, counted, format_bytes
+from ...base.quantities import bytes_apart, counted, format_bytes, known_sum
 from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
 from ...geometry.layouts.spec import MeshAxes, Spec, effective_spec
 from ...geometry.layouts.steps import spec_between
@@ -206,6 +206,7 @@ def full_replication(
         ),
         remedy=" ".join(fixes),
         nbytes=largest,
+        sent_nbytes=None if is_log else known_sum(_sent_for_each(values)),
         leaves=leaves,
     )
 
@@ -225,9 +226,13 @@ def _part(value: Rematerialization) -> str:
 
 def _sent_for(values: Sequence[Rematerialization], when: str) -> str:
     """Return the bytes that a device sends for values, as far as they are known."""
-    known = [value.sent_nbytes * value.count for value in values if value.sent_nbytes is not None]
+    known = [nbytes for nbytes in _sent_for_each(values) if nbytes is not None]
     least = "" if len(known) == len(values) else "at least "
     return f", and sends {least}{format_bytes(sum(known))} {when}" if known else ""
+
+
+def _sent_for_each(values: Sequence[Rematerialization]) -> list[int | None]:
+    return [None if value.sent_nbytes is None else value.sent_nbytes * value.count for value in values]
 
 
 def _operation(name: str) -> str:

@@ -16,6 +16,7 @@ from .compiler_messages import OutOfMemory, Rematerialization, full_replication,
 from .control_flow import FlopTotals
 from .findings import Finding, Limits, accepted_words, findings_words, reported
 from .left_out import ALL, LeftOut, Parts
+from .line_costs import Costs
 from .lost_batch import LostBatch, lost_batches_found
 from .origin import Origin
 from .program_findings import (
@@ -185,13 +186,22 @@ class ProgramReport(Displayed):
 
     @property
     def answer(self) -> str:
-        """What the program sends over slow links, whether it fits, as far as known, and the findings."""
+        """What the program sends over slow links, whether it fits, as far as known, and the findings.
+
+        Last, the line that costs more than each of them.
+        """
         about = self.out_of_memory or self.memory
         fit = about.answer if about else ""
         sent = self.sent.over_links if self.sent else ""
         words = findings_words(self.findings or ()) if self.findings or not self.left_out else ""
         names = ", ".join(part.part for part in self.left_out)
-        return "; ".join(filter(None, (self.reason, names and f"left out: {names}", sent, fit, words)))
+        facts = (self.reason, names and f"left out: {names}", sent, fit, words, _most(self))
+        return "; ".join(filter(None, facts))
+
+    @property
+    def costs(self) -> Costs:
+        """What it costs, as a whole and by line."""
+        return Costs(self.collectives or (), self.memory, self.work, self.sent_nbytes is not None)
 
     @property
     def first_call(self) -> str:
@@ -286,8 +296,32 @@ def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[
 
 
 def _findings(report: ProgramReport) -> tuple[Finding, ...]:
-    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted."""
-    return reported(_all_findings(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
+    """Return the findings about a program that are neither in its ``ignored_codes`` nor accepted.
+
+    Errors and unread lines come first, then the findings with the largest parts of what the program costs.
+    """
+    findings = reported(_all_findings(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
+    costs = report.costs
+    return tuple(sorted(findings, key=lambda finding: (not _is_first(finding), -costs.of_finding(finding))))
+
+
+def _is_first(finding: Finding) -> bool:
+    """Return whether the other findings may not matter, or may be incomplete, before this one is mended."""
+    return finding.severity == "error" or finding.kind == "unread lines"
+
+
+def _most(report: ProgramReport) -> str:
+    """Return the line that costs more than each finding, and more than is accepted; empty without one."""
+    costs, findings = report.costs, report.findings or ()
+    line = max(costs.lines, key=lambda line: max(costs.of_line(line)), default=None)
+    if line is None or any(_is_first(finding) for finding in findings):
+        return ""
+    is_small = max(line.sending_nbytes, line.live_nbytes) < max(report.min_nbytes, 1)
+    part = max(costs.of_line(line))
+    if is_small or any(costs.of_finding(finding) >= part for finding in findings):
+        return ""
+    words = costs.words(line)
+    return f"most: {words}" if words else ""
 
 
 def accepted(report: ProgramReport) -> Iterator[str]:
