@@ -168,9 +168,6 @@ class FindingLeaf(Leaf):
     origin: Origin | None = None
     """Line of the operation, for a value inside a program."""
 
-    phases: tuple[str, ...] = ()
-    """Passes of a training step that a line belongs to: ``forward``, ``backward``; empty if none is named."""
-
     count: quantities.Count = 1
     """Number of equal values; ``nbytes`` is that of one."""
 
@@ -195,9 +192,8 @@ class FindingLeaf(Leaf):
 
     @property
     def place(self) -> str:
-        """The path, or the line of a value without one, with passes; ``(root)`` for a tree of one leaf."""
-        line = "(root)" if self.origin is None else str(self.origin)
-        return self.path or (f"{line} ({' and '.join(self.phases)})" if self.phases else line)
+        """The path, or the line of a value without one; ``(root)`` for a tree of one leaf."""
+        return self.path or ("(root)" if self.origin is None else str(self.origin))
 
     def __str__(self) -> str:
         suffix = "" if self.count == 1 else " each"

@@ -151,7 +151,8 @@ def _problem(work: WorkShare, lines: Sequence[WorkLine]) -> str:
         return f"{_times(work.share or 0)}, {whole}"
     first = lines[0]
     times, repeated = _times(first.share or 0), _repeated(first.repeated_flops, work.flops)
-    sentence = f"{_leaf(first).place}: {times}, {repeated}{_over(first)}"
+    passes = f" ({' and '.join(first.phases)})" if first.phases else ""
+    sentence = f"{_leaf(first).place}{passes}: {times}, {repeated}{_over(first)}"
     if len(lines) == 1:
         return f"{sentence}{suffix}."
     return f"{sentence}. With {counted(len(lines) - 1, 'more line', 'more lines')}, {whole}"
@@ -160,12 +161,12 @@ def _problem(work: WorkShare, lines: Sequence[WorkLine]) -> str:
 def _leaf(line: WorkLine) -> FindingLeaf:
     """Return a line as a part of the finding."""
     times, repeated = decimal_words(line.share or 0, decimals=1), grouped(line.repeated_flops)
+    passes = "".join(f", {phase}" for phase in line.phases)
     return FindingLeaf(
         path="",
         shape=(),
         dtype="",
-        phases=line.phases,
-        change=f"{times} times its share, {repeated} FLOPs repeated{_over(line)}",
+        change=f"{times} times its share, {repeated} FLOPs repeated{_over(line)}{passes}",
         origin=line.origin,
     )
 
