@@ -120,7 +120,7 @@ def test_the_default_page_has_lines_and_all_rows_have_what_they_replace():
     assert "work: each device does 2.0 times its share\n" in shown
     first = shown.index("lines by cost: bytes sent, and live at once (1.0 MiB in total, estimated)\n")
     assert shown[first:].splitlines()[1:4] == [
-        "  3.0 MiB  train.py:3 loss, 2.0 times its share of work  all-reduce over data",
+        "  3.0 MiB  train.py:3 loss, 2.0 times its share  all-reduce over data",
         "           train.py:7 loss, 1.0 MiB live",
         "  1.0 MiB  train.py:5 loss  all-gather over fsdp",
     ]

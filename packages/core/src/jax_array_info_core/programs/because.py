@@ -75,7 +75,7 @@ def _fields(program: Propagated, operation: Operation) -> dict[str, Any]:
     """Return the fields for an operation."""
     place = where(program, operation.place)
     return {
-        "rule": str(operation.rule),
+        "rule": operation.written_rule,
         "op": operation.place.op,
         "phase": place["phase"],
         "origin": place["origin"],

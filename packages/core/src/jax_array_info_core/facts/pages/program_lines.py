@@ -26,7 +26,7 @@ def line_blocks(report: ProgramReport) -> Iterator[Listing]:
     def entry(line: LineCost) -> Sequence[str]:
         sent, live = _costs([costs.without_small(line)])
         shares = [work.share for work in line.work if work.share is not None]
-        share = f"{decimal_words(max(shares))} times its share of work" if shares else ""
+        share = f"{decimal_words(max(shares))} times its share" if shares else ""
         place = origin_words(line.origin, "line unknown")
         return sent, ", ".join(filter(None, (place, live, share))), _reason(line, report)
 
@@ -59,7 +59,10 @@ def _reason(line: LineCost, report: ProgramReport) -> str:
     ways = by_key((way(collective), collective) for collective in line.collectives)
     if not ways:
         return ""
-    most = max(ways.values(), key=lambda alike: line._replace(collectives=(*alike,)).sending_nbytes)
+    most = max(
+        ways.values(),
+        key=lambda alike: (line._replace(collectives=(*alike,)).sending_nbytes, bool(alike[0].because)),
+    )
     because = folded_text([*map(because_words, most)])
     others = sum(one.count for one in line.collectives) - sum(one.count for one in most)
     return "".join(

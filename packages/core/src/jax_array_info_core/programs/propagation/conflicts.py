@@ -213,7 +213,7 @@ def conflict_of(
     sizes = [size for size in (nbytes(graph, value) for value in values) if size is not None]
     return Conflict(
         mesh_axis=name,
-        rule=str(rule),
+        rule=operation.written_rule,
         op=operation.place.op,
         operands=tuple(
             operand_of(program, operation, letter, text_of(letter, name, letters)) for letter in letters
@@ -236,7 +236,7 @@ def operand_of(program: Propagated, operation: Operation, letter: Letter, name: 
     return ConflictOperand(
         name=RESULT if letter.position < 0 else name_of(program, value),
         spec=Spec(value.axes),
-        letter=letter_of(letter.factor),
+        letter=operation.einsum.get(letter.factor) or letter_of(letter.factor),
         axis_origin=origin_of(program, value, name),
     )
 

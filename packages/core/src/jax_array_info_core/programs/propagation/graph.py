@@ -13,6 +13,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 from ...base.grouping import by_key
 from ...geometry.layouts.dtypes import bits_of_name, named_in_full, packed_nbytes
 from ...xla.hlo.source import Frame
+from .einsums import einsum_letters
 
 Axes = tuple[tuple[str, ...], ...]
 """Mesh axes, or parts of them, of each dimension."""
@@ -227,11 +228,14 @@ class Rule:
             for tensor, dim, factors in dims
         }
 
-    def __str__(self) -> str:
-        """Return the rule as an einsum: ``ik,kj->ij``."""
+    def written(self, names: Mapping[int, str]) -> str:
+        """Return the rule as an einsum: ``ik,kj->ij``, with other letters of some factors."""
 
         def letters(tensors: Factors) -> str:
-            words = ("".join(letter_of(factor) for dim in tensor for factor in dim) for tensor in tensors)
+            words = (
+                "".join(names.get(factor) or letter_of(factor) for dim in tensor for factor in dim)
+                for tensor in tensors
+            )
             return ",".join(words)
 
         return f"{letters(self.operands)}->{letters(self.results)}"
@@ -282,6 +286,18 @@ class Operation:
     def sharding(self) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
         """Mesh axes of the operands, and of the results."""
         return tuple(value.axes for value in self.operands), tuple(value.axes for value in self.results)
+
+    @cached_property
+    def einsum(self) -> Mapping[int, str]:
+        """The letters of the user's einsum for the factors of its rule; empty if it is not of one."""
+        if self.name != "stablehlo.dot_general" or self.rule is None:
+            return {}
+        return einsum_letters(self.place.name, self.rule.operands, self.rule.results)
+
+    @property
+    def written_rule(self) -> str:
+        """Its rule as an einsum, with the user's letters if they are known."""
+        return "" if self.rule is None else self.rule.written(self.einsum)
 
     @cached_property
     def is_manual(self) -> bool:
