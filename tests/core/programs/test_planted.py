@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from jax_array_info_core import program_report
+from jax_array_info_core.facts.reports.line_costs import Costs
 from tests.planted import PLANTED, checked, transformer
 from tests.planted.registry import lines_of
 
@@ -47,6 +48,13 @@ def test_a_mistake_of_a_model_is_named_with_its_line(make, mistake, code, mark):
         assert code in {finding.code for finding in findings}
     else:
         assert lines_of(findings, code, transformer.__file__) & marked(mark), findings
+
+
+@pytest.mark.parametrize("mistake", ["spec", "embedding", "carry"])
+def test_a_mistake_without_a_finding_is_among_the_first_lines_of_the_page(mistake):
+    report = report_of(transformer.training, mistake)
+    first = Costs(report.collectives, report.memory, report.work).lines[:3]
+    assert {line.origin.line for line in first if line.origin is not None} & marked(mistake)
 
 
 @pytest.mark.parametrize(("make", "mistake"), HARMLESS)
