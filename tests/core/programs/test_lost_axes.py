@@ -99,6 +99,42 @@ def test_the_line_is_that_of_the_sum_and_not_of_what_follows_on_single_elements(
     assert leaf.origin.line == f.__code__.co_firstlineno + 1
 
 
+def decoding(*, donate, f=None, spec=None):
+    """Return the report on a function that writes the keys of a token into a cache."""
+    mesh = cube()
+    cache = {name: abstract(mesh, spec or P(), (8, 64, 32)) for name in "kv"}
+    x = abstract(mesh, P("data", None, "tensor"), (8, 1, 32))
+
+    def decode(cache, x):
+        new = {
+            name: lax.dynamic_update_slice_in_dim(old * jnp.exp(x), x, 3, 1) for name, old in cache.items()
+        }
+        return x.sum(), new
+
+    return program_report(jax.jit(f or decode, donate_argnums=donate), cache, x)
+
+
+def test_a_donated_cache_that_returns_sharded_otherwise_is_named_with_the_line():
+    report = decoding(donate=0)
+    (finding,) = (one for one in report.findings if one.code == "JAI205")
+    assert [leaf.path for leaf in finding.leaves] == ["cache/k", "cache/v"]
+    assert all(leaf.origin.file == __file__ for leaf in finding.leaves)
+    assert {one.replaces for one in report.outputs} == {None, "cache/k", "cache/v"}
+
+
+def test_a_cache_that_is_not_donated_or_keeps_its_sharding_is_not_named():
+    for report in (decoding(donate=()), decoding(donate=0, spec=P("data", None, "tensor"))):
+        assert not [one for one in report.findings if one.code == "JAI205"]
+
+
+def test_a_donated_tree_that_two_outputs_may_replace_is_not_named():
+    def twice(cache, x):
+        new = {name: jnp.exp(old * jnp.exp(x)) for name, old in cache.items()}
+        return new, {name: jnp.sin(old) for name, old in new.items()}
+
+    assert not [one.replaces for one in decoding(donate=0, f=twice).outputs if one.replaces]
+
+
 def training(spec, moment_spec, gradient_spec=None):
     """Return the report on a step with momentum."""
     mesh = cube()

@@ -151,7 +151,7 @@ def with_lines(
         lines: The search for the user's line.
     """
     arguments, outputs = interface.arguments, interface.outputs
-    if not any(value.lost_axes for value in (*arguments, *outputs)):
+    if not any(value.lost_axes or value.replaces for value in (*arguments, *outputs)):
         return {}
     flow, search = _Flow(module, outputs, arguments), _Losses(module, moved, lines)
     kinds = by_kind(enumerate(arguments))
@@ -159,9 +159,10 @@ def with_lines(
     places = {numbers[0]: place for place, numbers in enumerate(near) if len(numbers) == 1}
 
     def with_line(value: ProgramValue, place: int | None) -> ProgramValue:
-        if place is None or not value.lost_axes:
+        if place is None or not (value.lost_axes or value.replaces):
             return value
-        return replace(value, **search.of(flow.start(place)))
+        found = search.of(flow.start(place))
+        return replace(value, **(found if value.lost_axes else {"lost_at": found["lost_at"]}))
 
     return {
         "arguments": tuple(with_line(value, places.get(number)) for number, value in enumerate(arguments)),

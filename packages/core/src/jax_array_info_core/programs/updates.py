@@ -52,8 +52,8 @@ def with_replaced(
     else. If the argument is multiplied on the way, as in a moving average, or has no keys, it must be donated
     too. A copy replaces nothing, and neither does an output with several such arguments.
 
-    A step returns whole arguments: see ``_returned``. Then each of their leaves is replaced, however it is
-    computed.
+    A step returns whole arguments: see ``_returned`` and ``_donated``. Then each of their leaves is replaced,
+    however it is computed.
 
     Args:
         outputs: Outputs of the program.
@@ -85,7 +85,9 @@ def with_replaced(
         ]
         if len(clear) == 1:
             replaced[place] = clear[0]
-    for whole in _returned(_maybe_returned(outputs, arguments), updates, replaced):
+    maybe = [*_maybe_returned(outputs, arguments)]
+    passed = _donated(maybe, updates, donated, jaxpr_gradients(program))
+    for whole in (*_returned(maybe, updates, replaced), *passed):
         for place, argument_number in whole.leaves:
             if arguments[argument_number].asked is not None:
                 replaced.setdefault(place, argument_number)
@@ -133,6 +135,35 @@ def _maybe_returned(
                 pairs = tuple((returned[keys], number) for keys, number in leaves.items())
                 if all(_type(outputs[place]) == _type(arguments[number]) for place, number in pairs):
                     yield _Returned(name, key, key == str(index), pairs)
+
+
+def _donated(
+    maybe: Iterable[_Returned],
+    updates: Sequence[Mapping[int, Update]],
+    donated: Sequence[bool],
+    gradients: Sequence[bool],
+) -> list[_Returned]:
+    """Return the donated arguments that a function can return in one place only, such as a cache.
+
+    A copy and a gradient are no new value of an argument.
+    """
+
+    def is_new(place: int, number: int) -> bool:
+        update = updates[place].get(number)
+        return not gradients[place] and (update is None or update.is_added)
+
+    whole = {
+        one.leaves: one
+        for one in maybe
+        if all(donated[number] and is_new(place, number) for place, number in one.leaves)
+    }
+    places = Counter(place for leaves in whole for place, _ in leaves)
+    names = Counter(one.name for one in whole.values())
+    return [
+        one
+        for leaves, one in whole.items()
+        if names[one.name] == 1 and all(places[place] == 1 for place, _ in leaves)
+    ]
 
 
 def _type(value: ProgramValue) -> tuple[Any, ...]:

@@ -194,6 +194,7 @@ def changed(moved: Sequence[ProgramValue], arguments: Iterable[ProgramValue]) ->
                     f"passed as {given.get(value.replaces or '') or 'unknown'}, "
                     f"returned as {value.got or 'unknown'}"
                 ),
+                origin=value.lost_at,
             )
             for value in moved
         ),

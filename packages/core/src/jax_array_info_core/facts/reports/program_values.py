@@ -104,7 +104,8 @@ class ProgramValue(Leaf):
     """Mesh axes over which the argument ``like`` is sharded, and this value is not."""
 
     lost_at: Origin | None = None
-    """Line after which this output, or the output in the place of this moment, lacks ``lost_axes``."""
+    """Line after which this output, or the output in the place of this moment, lacks ``lost_axes``; else the
+    line that computes an output with ``replaces``."""
 
     lost_sent_nbytes: quantities.Total | None = None
     """Bytes that a device sends in one call to gather the value after this line; None if unknown."""
