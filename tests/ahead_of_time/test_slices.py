@@ -11,7 +11,9 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import (
     CheckError,
     assert_no_collective,
+    assert_no_regression,
     assert_sent,
+    assert_work_divided,
     from_json,
     program_report,
     to_json,
@@ -143,3 +145,16 @@ def test_a_loop_repeats_what_it_sends_between_slices():
     report = program_report(step, weights, abstract(mesh, P(("dcn", "ici")), (64, 512)))
     assert sent_over(report)["dcn"] == 4 * 512 * 512 * 4 // 4
     assert {one.kind for one in report.collectives if one.link == "dcn"} == {"all-reduce"}
+
+
+def test_work_that_is_repeated_over_slices_names_their_axis_and_breaks_the_gate():
+    mesh = topology_mesh("2*v5e:2x2", {"slices": 2, "chips": 4}, dcn={"slices": 2})
+    x, w = abstract(mesh, P(("slices", "chips")), (LENGTH, WIDTH)), abstract(mesh, P(), (WIDTH, WIDTH))
+    whole = NamedSharding(mesh, P("chips"))
+    even = program_report(jax.jit(lambda x, w: x @ w), x, w)
+    repeated = program_report(jax.jit(lambda x, w: lax.with_sharding_constraint(x, whole) @ w), x, w)
+    assert_work_divided(even)
+    with pytest.raises(CheckError, match=r"2.00 times over slices"):
+        assert_work_divided(repeated)
+    with pytest.raises(CheckError, match=r"share of work 1.000 times to 2.000 times"):
+        assert_no_regression(even, repeated, "work")

@@ -417,6 +417,15 @@ def a_result_kept_sharded():
 
 
 @remedy_of("JAI213")
+def specs_of_a_shard_map():
+    mesh = line("i")
+    x, w = abstract(mesh, P("i"), (4096, 512)), abstract(mesh, P(), SQUARE)
+    yield program_report(per_shard(jnp.dot, mesh, (P(), P()), P()), x, w)
+    yield "in a shard_map by its specs"
+    yield program_report(per_shard(jnp.dot, mesh, (P("i"), P()), P("i")), x, w)
+
+
+@remedy_of("JAI213")
 def a_batch_of_matrices_sharded():
     mesh = line("i")
     matrices = lambda *spec: abstract(mesh, P(*spec), (8, 128, 128))  # noqa: E731

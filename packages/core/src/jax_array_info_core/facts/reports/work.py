@@ -255,6 +255,6 @@ def _remedy(line: WorkLine, *, is_whole: bool) -> str:
             "jax.lax.psum_scatter in place of psum."
         )
     return (
-        f"Keep an operand or the result sharded over {over} with jax.lax.with_sharding_constraint: "
-        "print_propagation shows the operation that loses it."
+        f"Keep an operand or the result sharded over {over} with jax.lax.with_sharding_constraint, or in a "
+        "shard_map by its specs: print_propagation shows the operation that loses it."
     )
