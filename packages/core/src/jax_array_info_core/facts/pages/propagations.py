@@ -69,6 +69,15 @@ _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
 """Operations of JAX that are constraints."""
 
 
+_PREFIXES = ("smallest operands, ", "values that follow, ")
+"""Words before the bytes of conflicts: of what they are."""
+_EXPECTED = "they gather a parameter for the batch, or cost no more than a parameter with the mesh axis"
+_AGAIN = (
+    "Constraints leave out a mesh axis of the batch, and later values have it again. For a norm on parts of a"
+    " sequence, this is meant:"
+)
+
+
 class Entry(NamedTuple):
     """A conflict, a loss or replicated values, in words; equal ones are one."""
 
@@ -182,8 +191,8 @@ def _conflict(conflict: Conflict) -> Entry:
         f"{conflict.mesh_axis}: {conflict.op} {conflict.rule}",
         details,
         conflict,
-        conflict.nbytes,
-        conflict.count,
+        conflict.cost_nbytes if conflict.following_nbytes is not None else conflict.nbytes,
+        conflict.count if conflict.following_nbytes is None else 1,
     )
 
 
@@ -205,7 +214,9 @@ def _name(name: str) -> Link:
 def _loss(loss: Loss) -> Entry:
     operand = (_name(loss.operand), f" {spec_words(loss.before)} became {spec_words(loss.after)}")
     head = f"{_lost(loss)} {type_text(loss.dtype, loss.shape)}"
-    return Entry(head, (operand, _why(loss)), loss, loss.nbytes, loss.count)
+    again = loss.again
+    later = () if again is None else (("again at ", Link(place_words(again), line_target(again))),)
+    return Entry(head, (operand, _why(loss), *later), loss, loss.nbytes, loss.count)
 
 
 def _lost_batch(row: LostBatch) -> Entry:
@@ -370,12 +381,14 @@ def propagation_page(report: PropagationReport, *, with_ways: bool = False) -> I
     yield Sentence(f"{report.name}, lowered for {report.platform.upper()}, {devices}{mesh}")
     yield from said(report.accepted)
     yield Source(report)
+    is_followed = any(row.following_nbytes for row in report.conflicts if not row.is_meant)
     for finding in report.findings:
         # What the compiled program sends for a conflict is another figure, in the output of print_program.
-        yield from heading(finding, prefix="smallest operands, " if finding.kind == "conflict" else "")
+        yield from heading(finding, prefix=_PREFIXES[is_followed] if finding.kind == "conflict" else "")
         entries = finding_entries(report, finding.kind)
         # The heading is about the first lost batch.
         yield _listed(entries[1:] if finding.kind == "lost batch" else entries, _entry)
+    yield from _meant(report)
     yield from said((f"nothing propagates through {operation}" for operation in report.unread), "warning")
     yield from said(report.caveats, "aside")
     if with_ways:
@@ -383,6 +396,16 @@ def propagation_page(report: PropagationReport, *, with_ways: bool = False) -> I
         yield _listed(rows, _ways)
     else:
         yield _values(report)
+
+
+def _meant(report: PropagationReport) -> Iterator[Listing]:
+    """Yield the number of expected conflicts, and the constraints that leave out an axis of the data."""
+    if count := sum(row.count for row in report.conflicts if row.is_meant):
+        words = counted(count, "expected conflict is", "expected conflicts are")
+        yield Sentence(f"{words} not listed: {_EXPECTED}.", "aside")
+    if constraints := [*_folded(_loss(row) for row in report.lost if row.again is not None)]:
+        yield Sentence(_AGAIN, hang=0)
+        yield _listed(constraints, _entry)
 
 
 def _listed(rows: Sequence[_T], blocks: Callable[[_T], Iterator[Block]]) -> Limited[_T, Block]:

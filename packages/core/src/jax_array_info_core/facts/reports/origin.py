@@ -104,4 +104,6 @@ class OperationFact:
 
     is_meant: bool = False
     """For a loss or a conflict: whether it gathers a value for an operation with another operand that is
-    sharded over the mesh axis in a dimension of its own, such as the batch. No finding is about it."""
+    sharded over the mesh axis in a dimension of its own, such as the batch. So is a conflict that costs no
+    more than a parameter with the mesh axis, and the loss of one that later values have ``again``. No finding
+    is about it."""

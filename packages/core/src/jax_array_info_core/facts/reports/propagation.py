@@ -136,6 +136,10 @@ class Loss(OperationFact):
     constraint: Origin | None = None
     """Line of the constraint that leaves the axis out; None for other reasons."""
 
+    again: Origin | None = None
+    """Line of a later value that the axis shards along the same dimension of the data; None if there is none,
+    and for other reasons than ``constraint``."""
+
     size: quantities.Size | None = None
     """Size of the part of the dimension that does not divide; None for other reasons than ``uneven``."""
 
@@ -199,6 +203,17 @@ class Conflict(OperationFact):
     nbytes: quantities.Size | None
     """Bytes per device of the smallest of the operands: what moving one of them costs at least, for each
     device that sends or receives it. None if unknown."""
+
+    following_nbytes: quantities.Size | None = None
+    """Bytes per device of all values after it that have the dimension of the data without the mesh axis, for
+    all ``count`` together. None if the dimension does not live on, or is not one of the data."""
+
+    @property
+    def cost_nbytes(self) -> int | None:
+        """Bytes per device that follow it, or else those of the smallest operands; None if unknown."""
+        if self.following_nbytes is not None or self.nbytes is None:
+            return self.following_nbytes
+        return self.nbytes * self.count
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -378,6 +393,7 @@ _LARGEST_OF = (
     "The bytes are those of the largest.",
     "The bytes are those of the arguments and of the largest other value.",
 )
+_FOLLOWED = "The bytes are those of the values after the costliest, and of the smallest operands of others."
 _CONFLICT_REMEDIES = (
     "An operation that needs a whole dimension needs an operand that is sharded along another one.",
     "Shard one operand over another mesh axis, or constrain it before the operation.",
@@ -404,15 +420,20 @@ def _finding(
     kind: FindingKind, rows: Sequence[Conflict | Loss | ReplicatedValue], problem: str, remedy: str
 ) -> Finding:
     """Return a finding on some rows."""
+    followed = [row for row in rows if isinstance(row, Conflict) and row.following_nbytes is not None]
     leaves = tuple(
         FindingLeaf(
             path=(row.path or "") if isinstance(row, ReplicatedValue) else "",
             shape=() if isinstance(row, Conflict) else row.shape,
             dtype="" if isinstance(row, Conflict) else row.dtype,
-            nbytes=row.avoidable_nbytes if isinstance(row, ReplicatedValue) else row.nbytes,
+            nbytes=row.avoidable_nbytes
+            if isinstance(row, ReplicatedValue)
+            else row.following_nbytes or row.nbytes
+            if isinstance(row, Conflict)
+            else row.nbytes,
             change=f"{row.op} {row.rule}" if isinstance(row, Conflict) else row.op,
             origin=row.origin,
-            count=row.count,
+            count=1 if row in followed else row.count,
         )
         for row in rows
     )
@@ -420,12 +441,17 @@ def _finding(
         row.mesh_axes if isinstance(row, ReplicatedValue) else (row.mesh_axis.partition(":")[0],)
         for row in rows
     )
-    # What moves adds up, and so do arguments. Other values need not be held at the same time.
-    added = [leaf for leaf in leaves if leaf.path or kind == "conflict"]
+    # What moves adds up, and so do arguments. What follows, and other values, need not be held at the same
+    # time.
+    added = [
+        leaf
+        for row, leaf in zip(rows, leaves, strict=True)
+        if leaf.path or (isinstance(row, Conflict) and row not in followed)
+    ]
     others = [leaf for leaf in leaves if leaf not in added]
     nbytes = sum((leaf.nbytes or 0) * leaf.count for leaf in added)
     if sum(leaf.count for leaf in others) > 1 or (others and added):
-        problem = f"{problem} {_LARGEST_OF[bool(added)]}"
+        problem = f"{problem} {_FOLLOWED if followed else _LARGEST_OF[bool(added)]}"
     return Finding(
         kind=kind,
         problem=problem,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...base.grouping import by_key
@@ -14,12 +13,10 @@ from ...geometry.layouts.spec import Spec
 from ...xla.hlo.source import pass_of
 from .axis_origins import Propagated, line_of, origin_of
 from .conflicts import where
-from .graph import Axes, Graph, Operation, Value, has_axis, nbytes, remembered
+from .data import Dim, data_of, following, parameters_of, results_of
+from .graph import Axes, Operation, Value, has_axis, nbytes, remembered
 from .ways import MOST_STEPS, PASSING
 
-Dim = tuple[Value, int]
-"""A value, and the number of one of its dimensions."""
-_DOT = ".dot_general"
 _ROWS, _RESHAPE, _LOOP = "stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.while"
 
 
@@ -32,31 +29,6 @@ def lost_batches(program: Propagated) -> tuple[LostBatch, ...]:
     losses = by_key((loss.key(program), loss) for loss in (*_taken(program), *_sliced(program)))
     rows = (_row(program, group) for group in losses.values())
     return tuple(sorted((row for row in rows if row is not None), key=lambda row: -row.nbytes))
-
-
-def following(graph: Graph, dims: Iterable[Dim], name: str) -> tuple[int, bool]:
-    """Return the bytes per device of all values with some dimensions that a mesh axis does not shard.
-
-    Args:
-        graph: The program.
-        dims: The dimensions. Those that have one as their major factor follow it.
-        name: The mesh axis, or a part of it.
-
-    Returns:
-        The bytes, and whether a product is among the values.
-    """
-    waiting = deque(dims)
-    seen, total, has_product = set(waiting), 0, False
-    while waiting:
-        value, dim = waiting.popleft()
-        if value.definer is not None and value.outer is None:
-            total += nbytes(graph, value) or 0
-            has_product |= value.definer.name.endswith(_DOT)
-        for after in _after(graph, value, dim):
-            if after not in seen and not has_axis(graph, (after[0].axes[after[1]],), name):
-                seen.add(after)
-                waiting.append(after)
-    return total, has_product
 
 
 class _Loss(NamedTuple):
@@ -94,66 +66,6 @@ class _Loss(NamedTuple):
         return (*about, self.result.shape, self.result.axes, place["origin"], place["columns"], loop)
 
 
-@remembered
-def _parameters(program: Propagated) -> dict[str | None, Value]:
-    """Return the parameters by path: arguments without integers that have the shape and dtype of an output.
-
-    All other arguments are data.
-    """
-    graph = program.graph
-    outputs = {(output.shape, output.dtype) for output in graph.outputs}
-    return {
-        program.path(argument): argument
-        for argument in graph.values[: graph.argument_count]
-        if "int" not in argument.dtype and (argument.shape, argument.dtype) in outputs
-    }
-
-
-@remembered
-def _data(program: Propagated) -> dict[tuple[Value, int, str], tuple[Value, int]]:
-    """Return the dimensions of values that are sharded dimensions of data, by the mesh axis of these.
-
-    A dimension is one of the data if this is its major factor.
-    """
-    graph = program.graph
-    dims = {
-        (argument, dim, graph.part(name).name): (argument, dim)
-        for argument in filter(program.path, graph.values[: graph.argument_count])
-        if program.path(argument) not in _parameters(program)
-        for dim, names in enumerate(argument.axes)
-        for name in names
-    }
-    waiting = deque(dims)
-    while waiting:
-        value, dim, name = key = waiting.popleft()
-        for after in _after(graph, value, dim):
-            if (*after, name) not in dims:
-                dims[*after, name] = dims[key]
-                waiting.append((*after, name))
-    return dims
-
-
-def _after(graph: Graph, value: Value, dim: int) -> Iterator[Dim]:
-    """Yield the dimensions of the next values that have a dimension as their major factor."""
-    for alike in graph.inside.get(value, ()):
-        if dim < len(alike.axes):
-            yield alike, dim
-    for operation, place in graph.places.get(value, ()):
-        yield from _results(operation, place, dim)
-
-
-def _results(operation: Operation, place: int, dim: int) -> Iterator[Dim]:
-    """Yield the dimensions of results that have a dimension of an operand as their major factor."""
-    rule = operation.rule
-    if rule is None or place >= len(operation.operands):
-        return
-    if factors := rule.operands[place][dim]:
-        for result, dims in zip(operation.results, rule.results, strict=False):
-            for its, theirs in enumerate(dims):
-                if theirs[:1] == factors[:1] and factors[0] not in rule.whole:
-                    yield result, its
-
-
 def _is_forward(operation: Operation) -> bool:
     """Return whether an operation is outside of backward passes and of each ``shard_map``."""
     return pass_of(operation.place.name) != "backward" and not operation.is_manual
@@ -161,13 +73,13 @@ def _is_forward(operation: Operation) -> bool:
 
 def _taken(program: Propagated) -> Iterator[_Loss]:
     """Yield the mesh axes of data that a parameter has in a result with the dimension."""
-    graph, data = program.graph, _data(program)
+    graph, data = program.graph, data_of(program)
     for operation in filter(_is_forward, graph.computing if data else ()):
         for place, value in enumerate(operation.operands):
             for dim, names in enumerate(value.axes):
                 for name in names:
                     about = data.get((value, dim, graph.part(name).name))
-                    for result, its in _results(operation, place, dim) if about else ():
+                    for result, its in results_of(operation, place, dim) if about else ():
                         taken_by = _taker(program, result, its, name)
                         if about is not None and taken_by is not None:
                             yield _Loss(*about, name, result.axes, result, its, taken_by)
@@ -185,14 +97,14 @@ def _taker(program: Propagated, result: Value, dim: int, name: str) -> Value | N
         if has_axis(graph, ((other,),), name)
     }
     takers = {
-        _parameters(program).get(origin.path) if origin.kind == "argument" else None for origin in origins
+        parameters_of(program).get(origin.path) if origin.kind == "argument" else None for origin in origins
     }
     return takers.pop() if len(takers) == 1 else None
 
 
 def _sliced(program: Propagated) -> Iterator[_Loss]:
     """Yield the mesh axes that shard the rows of data which loops take one by one, after a reshape."""
-    graph, data = program.graph, _data(program)
+    graph, data = program.graph, data_of(program)
     slices = (operation for operation in graph.operations if operation.name == _ROWS)
     for operation in filter(_is_forward, slices if data else ()):
         (value, *_), (rows, *_), loop = operation.operands, operation.results, _loop_of(operation)
@@ -243,9 +155,9 @@ def _minor(value: Value, dim: int) -> Dim | None:
 def _row(program: Propagated, group: list[_Loss]) -> LostBatch | None:
     """Return equal losses as one; None if no product follows, or fewer bytes than the parameter has."""
     graph, first = program.graph, group[0]
-    size, has_product = following(graph, [(loss.result, loss.dim) for loss in group], first.name)
+    after = following(graph, [(loss.result, loss.dim) for loss in group], first.name)
     least = 0 if first.taken_by is None else nbytes(graph, first.taken_by) or 0
-    if not has_product or size <= least:
+    if not after.has_product or after.nbytes <= least:
         return None
     axis, place = graph.part(first.name).name, where(program, first.result.place)
     kept = [tuple(name for name in names if graph.part(name).name != axis) for names in first.result.axes]
@@ -261,7 +173,7 @@ def _row(program: Propagated, group: list[_Loss]) -> LostBatch | None:
         taken_by=None if first.taken_by is None else program.path(first.taken_by),
         op=first.result.place.op,
         loop=None if first.loop is None else line_of(program, first.loop.place),
-        nbytes=size,
+        nbytes=after.nbytes,
         expression=_expression(program, first.result),
         expected=Spec(tuple(kept)),
         count=len(group),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ...base.grouping import by_key
 from ...facts.reports.propagation import (
     Conflict,
     ConflictOperand,
@@ -19,6 +20,7 @@ from ...facts.reports.propagation import (
 from ...geometry.layouts.spec import MeshAxes, Spec
 from ...xla.hlo.source import pass_of
 from .axis_origins import OWN, Propagated, first_of, line_of, origin_of
+from .data import Dim, dims_of_data, following, parameters_of, results_of
 from .graph import (
     Graph,
     Operation,
@@ -26,6 +28,7 @@ from .graph import (
     Place,
     Rule,
     Value,
+    has_axis,
     letter_of,
     nbytes,
     nbytes_of,
@@ -39,15 +42,52 @@ RESULT = "result"
 
 
 def conflicts(program: Propagated) -> tuple[Conflict, ...]:
-    """Return the operations whose operands exclude each other."""
-    rows = (
-        conflict_of(program, operation, operation.rule, name, letters)
+    """Return the operations whose operands exclude each other, the costliest first."""
+    groups = by_key(
+        (conflict_of(program, operation, operation.rule, name, letters), (operation, name, letters))
         for operation in program.graph.computing
         if operation.rule is not None
         for name, letters in excluding(program.graph, operation.rule, *operation.sharding)
     )
     # Of an empty array, nothing moves.
-    return most_first(first_of(program, row) for row in rows if row.nbytes != 0)
+    rows = (_costed(program, row, group) for row, group in groups.items() if row.nbytes != 0)
+    return tuple(sorted(rows, key=lambda row: -(row.cost_nbytes or 0)))
+
+
+def _costed(
+    program: Propagated, row: Conflict, group: Sequence[tuple[Operation, str, list[Letter]]]
+) -> Conflict:
+    """Return equal conflicts as one, with what follows them.
+
+    They are meant if they cost no more than a parameter that has the mesh axis: one that an operand has it
+    from, or that whose gradient is the result. Forward, something else must have it, too, such as the batch.
+    """
+    graph, name = program.graph, group[0][1]
+    dims = [dim for operation, _, letters in group for dim in _left(program, operation, letters, name)]
+    row = replace(
+        row,
+        count=len(group),
+        following_nbytes=following(graph, dims, name).nbytes if dims else None,
+        is_meant=row.is_meant and not dims,
+    )
+    known, result = parameters_of(program), group[0][0].results[0]
+    takers = [known.get(operand.axis_origin.path) for operand in row.operands]
+    most = max((nbytes(graph, taker) or 0 for taker in takers if taker is not None), default=0)
+    if row.phase == "backward":
+        alike = (one for one in known.values() if (one.shape, one.axes) == (result.shape, result.axes))
+        most = max(most, *(nbytes(graph, one) or 0 for one in alike), 0)
+    elif all(takers):
+        most = 0
+    return replace(row, is_meant=row.is_meant or (row.cost_nbytes or most + 1) <= most)
+
+
+def _left(program: Propagated, operation: Operation, letters: Sequence[Letter], name: str) -> Iterator[Dim]:
+    """Yield the dimensions of the data that results have without the mesh axis of a conflict."""
+    for letter in letters:
+        for dim in dims_of_data(program, operation, letter):
+            for result, its in results_of(operation, letter.position, dim):
+                if not has_axis(program.graph, (result.axes[its],), name):
+                    yield result, its
 
 
 def lost_axes(program: Propagated) -> tuple[Loss, ...]:
@@ -125,6 +165,10 @@ def _loss(
     constraint = constraint_of(graph, result) if is_constrained else None
     names = tuple(missing_part(axis, (), graph.sizes) or axis.name for axis in parts)
     more: int | None = 0
+    again = None
+    if is_constrained and place is not None and dims_of_data(program, operation, letter):
+        after = following(graph, [(result, place)], missing).again
+        again = None if after is None else line_of(program, after.place)
     if place is not None and reason != "contracted":
         axes = (*result.axes[:place], (*result.axes[place], missing), *result.axes[place + 1 :])
         with_it, without = nbytes_of(graph, result.shape, axes, result.dtype), nbytes(graph, result)
@@ -142,7 +186,9 @@ def _loss(
         after=Spec(result.axes),
         shape=result.shape or (),
         dtype=result.dtype,
-        is_meant=is_constrained and graph.part(missing).name in batch_axes(graph, result),
+        again=again,
+        is_meant=again is not None
+        or (is_constrained and graph.part(missing).name in batch_axes(graph, result)),
         **where(program, operation.place),
     )
 
@@ -241,7 +287,7 @@ def operand_of(program: Propagated, operation: Operation, letter: Letter, name: 
     )
 
 
-_Row = TypeVar("_Row", bound=PropagatedValue | Conflict | Loss)
+_Row = TypeVar("_Row", bound=PropagatedValue | Loss)
 
 
 def most_first(rows: Iterable[_Row]) -> tuple[_Row, ...]:

@@ -441,7 +441,8 @@ def assert_no_conflict(
         report: A report from ``propagation_report``.
         mesh_axis: Mesh axis. If given, only conflicts over this axis count, also over a part of it, or
             between it and another axis.
-        min_nbytes: Bytes per device of the smallest operand from which a conflict counts.
+        min_nbytes: Bytes per device of the smallest operand, or of the values that follow, from which a
+            conflict counts.
 
     Raises:
         CheckError: (an AssertionError) If there are any. The message lists each with its bytes and line, and
@@ -462,7 +463,7 @@ def assert_no_conflict(
         raise UnsupportedValueError(f"{mesh_axis!r} is not a mesh axis: the mesh has {known}")
     least = as_nbytes("min_nbytes", min_nbytes)
     over = [row for row in report.conflicts if mesh_axis is None or mesh_axis in row.mesh_axes]
-    small = [row for row in over if row.nbytes is not None and row.nbytes < least]
+    small = [row for row in over if row.cost_nbytes is not None and row.cost_nbytes < least * row.count]
     lines = [
         *([report.answer] if report.reason is not None else []),
         *(f"not understood: {operation}" for operation in report.unread),
@@ -472,7 +473,7 @@ def assert_no_conflict(
         return
     if small:
         number = counted(sum(row.count for row in small), "conflict", "conflicts")
-        size = format_bytes(sum((row.nbytes or 0) * row.count for row in small))
+        size = format_bytes(sum(row.cost_nbytes or 0 for row in small))
         lines.append(f"not counted, below {least:,} bytes each: {number}, {size}")
     what = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
     problem = f"conflicts{what} in {report.name}:"
@@ -481,7 +482,7 @@ def assert_no_conflict(
 
 def _words(conflict: Conflict) -> str:
     """Return a conflict in one line."""
-    size = "unknown bytes" if conflict.nbytes is None else format_bytes(conflict.nbytes * conflict.count)
+    size = "unknown bytes" if conflict.cost_nbytes is None else format_bytes(conflict.cost_nbytes)
     times = "" if conflict.count == 1 else f" ×{conflict.count}"
     operands = ", ".join(
         f"{operand.name} {operand.spec} ({operand.letter}: {operand.axis_origin})"
