@@ -48,7 +48,8 @@ class LostBatch(OperationFact):
     """Line of the loop; None if another argument has the mesh axis."""
 
     nbytes: quantities.Size
-    """Bytes per device of all values after it that have the dimension without the mesh axis."""
+    """Bytes per device of all values after it in the same pass that have the dimension without the mesh axis.
+    The body of a loop counts once."""
 
     expression: str = ""
     """Source of the value to constrain, such as ``params["embed"][tokens]``; empty if it is not known."""

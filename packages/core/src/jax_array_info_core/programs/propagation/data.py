@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ...xla.hlo.source import pass_of
 from .axis_origins import Propagated
 from .graph import Graph, Operation, Value, has_axis, nbytes, remembered
 from .letters import Letter
 
 Dim = tuple[Value, int]
 """A value, and the number of one of its dimensions."""
-_DOT = ".dot_general"
+_DOT, _BARRIER = ".dot_general", "stablehlo.optimization_barrier"
 
 
 @remembered
@@ -69,7 +70,7 @@ class Following(NamedTuple):
     """The values with a dimension that a mesh axis does not shard."""
 
     nbytes: int
-    """Bytes per device of all of them."""
+    """Bytes per device of all of them in the same pass."""
 
     has_product: bool
     """Whether a product is among them."""
@@ -87,10 +88,12 @@ def following(graph: Graph, dims: Iterable[Dim], name: str) -> Following:
         name: The mesh axis, or a part of it.
     """
     waiting = deque(dims)
+    phases = {pass_of(value.place.name) for value, _ in waiting}
     seen, total, has_product, again = set(waiting), 0, False, None
     while waiting:
         value, dim = waiting.popleft()
-        if value.definer is not None and value.outer is None:
+        is_computed = value.definer is not None and value.outer is None and value.definer.name != _BARRIER
+        if value.definer is not None and is_computed and pass_of(value.place.name) in phases:
             total += nbytes(graph, value) or 0
             has_product |= value.definer.name.endswith(_DOT)
         for after in _after(graph, value, dim):
@@ -114,6 +117,8 @@ def _after(graph: Graph, value: Value, dim: int) -> Iterator[Dim]:
 def results_of(operation: Operation, place: int, dim: int) -> Iterator[Dim]:
     """Yield the dimensions of results that have a dimension of an operand as their major factor."""
     rule = operation.rule
+    if operation.name == _BARRIER and place < len(operation.operands):
+        yield operation.results[place], dim
     if rule is None or place >= len(operation.operands):
         return
     if factors := rule.operands[place][dim]:
