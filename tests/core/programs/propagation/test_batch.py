@@ -153,3 +153,66 @@ def test_an_expression_that_computes_more_is_not_quoted():
 
     report = propagation_report(step_of(embedded), *given(NET | TABLE, TOKENS))
     assert {row.expression for row in report.lost_batches} == {'p["e"][t]'}
+
+
+def test_the_conflict_in_which_the_batch_is_lost_costs_what_follows_and_stands_first():
+    report = propagation_report(step_of(looked_up), *given(NET | TABLE, TOKENS))
+    (row,), (lost,) = [row for row in report.conflicts if not row.is_meant], report.lost_batches
+    assert row is report.conflicts[0]
+    assert row.cost_nbytes == row.following_nbytes == lost.nbytes > 1000 * row.nbytes
+    assert [one.nbytes for one in report.findings if one.code == "JAI301"] == [lost.nbytes]
+
+
+@pytest.mark.parametrize(
+    "name", ["FSDP", "positions", "a table over the vocabulary", "more weights than rows"]
+)
+def test_conflicts_that_cost_less_than_a_parameter_are_expected(name):
+    loss, params, data = SILENT[name]
+    report = propagation_report(step_of(loss), *given(params, data))
+    assert report.conflicts
+    assert "JAI301" not in [one.code for one in report.findings]
+
+
+def test_fields_that_are_sharded_in_different_ways_conflict():
+    u, v = struct((64, 64), P("d")), struct((64, 64), P(None, "d"))
+    report = propagation_report(lambda u, v: (jnp.sin(u) + jnp.cos(v), v), u, v)
+    assert "JAI301" in [one.code for one in report.findings]
+
+
+def test_a_constraint_that_drops_the_axis_for_some_values_is_a_fact():
+    def norm_of_all(p, x):
+        def layer(x, w):
+            x = constrained(jnp.tanh(x), None)  # the norm of a sequence-parallel layer does this on purpose
+            return constrained(x + jnp.tanh(x @ w[0]) @ w[1], "d"), None
+
+        return jnp.mean(jax.lax.scan(layer, x, (p["wi"], p["wo"]))[0] ** 2)
+
+    report = propagation_report(step_of(norm_of_all), *given(WHOLE, ROWS))
+    facts = {row.phase: row for row in report.lost if row.again}
+    assert facts.keys() == {"forward", "backward"}
+    assert facts["forward"].constraint.callers[0].line == norm_of_all.__code__.co_firstlineno + 2
+    assert "JAI302" not in [one.code for one in report.findings]
+    assert report.lost_batches == ()
+
+
+def test_explicit_axes_and_two_slices_have_no_false_row():
+    mesh = jax.make_mesh((2, 4), ("dcn", "d"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+    def leaf(shape, dtype=jnp.float32, *spec):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+    params = {name: leaf(shape, jnp.float32, None, "d") for name, (shape, _) in (NET | TABLE).items()}
+    tokens = leaf((16, 128), jnp.int32, ("dcn", "d"))
+    (row,) = propagation_report(step_of(looked_up), params, tokens).lost_batches
+    assert (row.mesh_axis, row.code) == (
+        "d",
+        'jax.lax.with_sharding_constraint(p["e"][t], P(("dcn", "d")))',
+    )
+    explicit = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    x, w = (
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(explicit, P("d")))
+        for shape in ((64, 256), (256, 256))
+    )
+    with jax.set_mesh(explicit):
+        report = propagation_report(lambda w, x: jnp.tanh(x @ jax.reshard(w, P())), w, x)
+    assert report.lost_batches == ()

@@ -71,7 +71,7 @@ _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast")
 
 _PREFIXES = ("smallest operands, ", "values that follow, ")
 """Words before the bytes of conflicts: of what they are."""
-_EXPECTED = "they gather a parameter for the batch, or cost no more than a parameter with the mesh axis"
+_EXPECTED = "Each gathers a parameter for the batch, or costs no more than a parameter with the mesh axis."
 _AGAIN = (
     "Constraints leave out a mesh axis of the batch, and later values have it again. For a norm on parts of a"
     " sequence, this is meant:"
@@ -401,8 +401,8 @@ def propagation_page(report: PropagationReport, *, with_ways: bool = False) -> I
 def _meant(report: PropagationReport) -> Iterator[Listing]:
     """Yield the number of expected conflicts, and the constraints that leave out an axis of the data."""
     if count := sum(row.count for row in report.conflicts if row.is_meant):
-        words = counted(count, "expected conflict is", "expected conflicts are")
-        yield Sentence(f"{words} not listed: {_EXPECTED}.", "aside")
+        words = counted(count, "expected conflict", "expected conflicts")
+        yield Sentence(f"not listed: {words}. {_EXPECTED}", "aside")
     if constraints := [*_folded(_loss(row) for row in report.lost if row.again is not None)]:
         yield Sentence(_AGAIN, hang=0)
         yield _listed(constraints, _entry)

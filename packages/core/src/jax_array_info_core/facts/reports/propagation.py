@@ -205,8 +205,8 @@ class Conflict(OperationFact):
     device that sends or receives it. None if unknown."""
 
     following_nbytes: quantities.Size | None = None
-    """Bytes per device of all values after it in the same pass that have the dimension of the data without the
-    mesh axis, for all ``count`` together. None if the dimension does not live on, or is not one of the data."""
+    """Bytes per device of all values after it, in the same pass, that have the dimension of the data without
+    the mesh axis, for all ``count`` together. None if it does not live on, or is not one of the data."""
 
     @property
     def cost_nbytes(self) -> int | None:
