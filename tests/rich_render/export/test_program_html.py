@@ -256,3 +256,15 @@ def test_counters_of_loops_have_no_notes(train):
     assert "float32[]" in source_text(program(memory=memory))
     memory = ProgramMemory(temporaries=(value((2048,), 8192, 9), value((), 4, 9)))
     assert "float32[]" not in source_text(program(memory=memory))
+
+
+def test_a_page_folds_what_the_lines_replace():
+    """Layers that differ in an index share a note, too."""
+    gathers = [gather(f"layers/{number}/w", 3, 2**20) for number in range(4)]
+    page = to_html(program(*gathers))
+    folded = page[page.index("<details>") : page.index("</details>")]
+    assert "all-gather over fsdp, layers/0-3/w ×4" in page
+    assert "layers/0/w" not in page
+    assert page.count("<details>") == 2
+    assert "lines by cost" not in folded
+    assert page.index("lines by cost") > 0

@@ -88,7 +88,7 @@ def test_lines_have_as_many_callers_as_asked_for_and_their_named_scopes(monkeypa
     ("link", "words"), [("dcn", ["all-reduce over data", "by DCN"]), ("ici", ["all-reduce over data"])]
 )
 def test_the_notes_of_a_line_have_slow_links(link, words):
-    assert list(_collective_words(replace(reduction(("data",), 9, 2**20), link=link), None)) == words
+    assert list(_collective_words(replace(reduction(("data",), 9, 2**20), link=link), "", None)) == words
 
 
 def test_callers_of_propagated_values_are_shown_where_the_settings_ask_for_them(monkeypatch):

@@ -84,11 +84,15 @@ def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = 
     count = sum(left_out([block], most) for block, most in zip(kept, limits, strict=True))
     if max_rows == "fit":
         count += left_out((block for block in blocks if isinstance(block, Further)), 0)
+    return [*shown, *left_out_lines(count, syntax)]
+
+
+def left_out_lines(count: int, syntax: Syntax = "python") -> Iterator[Sentence]:
+    """Yield the line about a number of rows that are left out, if there are any."""
     if count:
         option = "--max-rows all" if syntax == "shell" else "max_rows=None"
         rows = counted(count, "row is left out", "rows are left out")
-        shown.append(Sentence(f"{rows}: {option} shows all", "aside", hang=0))
-    return shown
+        yield Sentence(f"{rows}: {option} shows all", "aside", hang=0)
 
 
 def planned_rows(

@@ -16,7 +16,17 @@ from jax_array_info_core import to_json
 from jax_array_info_core.base.quantities import counted
 from jax_array_info_core.base.text import clipped, printable
 from jax_array_info_core.facts.pages import page
-from jax_array_info_core.facts.pages.blocks import Block, Picture, Sentence, Source, Table
+from jax_array_info_core.facts.pages.blocks import (
+    Block,
+    Further,
+    Listing,
+    Picture,
+    Sentence,
+    Source,
+    Table,
+    cut,
+    left_out,
+)
 from jax_array_info_core.facts.pages.folds import MaxRows
 from jax_array_info_core.facts.pages.program_words import Link, Target, line_target
 from jax_array_info_core.reports import (
@@ -30,7 +40,7 @@ from jax_array_info_core.reports import (
 
 from ..engine.html import blocks_html
 from ..engine.lines import Writing
-from ..engine.render import on_console, shown_blocks
+from ..engine.render import left_out_lines, on_console
 from ..pictures import figure
 from ..pictures.palette import ColorMap
 from ..pictures.svg import layout_figures
@@ -51,6 +61,10 @@ class TextPart:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield on_console(self.blocks, width=options.max_width)
+
+
+class FoldedPart(TextPart):
+    """Blocks that a page has below a line to unfold them; as text, they are lines like others."""
 
 
 def columns_of(
@@ -106,7 +120,8 @@ def _parts(
     if drawing and isinstance(report, ArrayReport) and report.name is not None:
         drawing = replace(drawing, title=f"{title_of(report)}: {drawing.title}")
     texts: list[Block] = []
-    for block in shown_blocks([*page(report, **options)], most):
+    listings = [*page(report, **options)]
+    for block in [*_shown(listings, most), *left_out_lines(left_out(listings, most))]:
         part: Part
         if isinstance(block, Picture):
             part = drawing or figure(block.of)
@@ -114,6 +129,8 @@ def _parts(
             part = source = source_part(block, most)
             if not source.margin.lines:
                 continue
+        elif isinstance(block, Further):
+            part = FoldedPart([*cut(block.blocks, most)])
         else:
             texts.append(block)
             continue
@@ -121,6 +138,15 @@ def _parts(
         texts = []
         yield part
     yield from _text_parts(texts)
+
+
+def _shown(listings: Iterable[Listing], most: int | None) -> Iterator[Block | Further]:
+    """Yield blocks with a number of rows, but for further ones, which a page folds."""
+    for listing in listings:
+        if not isinstance(listing, Further):
+            yield from cut([listing], most)
+        elif any(cut([listing], most)):
+            yield listing
 
 
 def _text_parts(blocks: Sequence[Block]) -> Iterator[TextPart]:
@@ -176,6 +202,10 @@ def _part_html(part: Part, width: int, shown: Counter[str]) -> str:
     match part:
         case Figure():
             return svg(part, color=None)
+        case FoldedPart(blocks):
+            titles = [block.title for block in blocks if isinstance(block, Table)] or ["sums"]
+            summary = f'<summary style="cursor:pointer">{_escaped(", ".join(titles))}</summary>'
+            return f"<details>{summary}{lines_html(part, width)}</details>"
         case TextPart() if any(isinstance(block, Table) and block.tree for block in part.blocks):
             return blocks_html(part.blocks)
         case SourcePart():

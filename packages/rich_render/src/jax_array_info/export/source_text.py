@@ -24,6 +24,7 @@ from jax_array_info_core.facts.pages.program_words import (
     sharding_words,
     total_words,
 )
+from jax_array_info_core.facts.pages.programs import folded_collectives
 from jax_array_info_core.facts.pages.propagations import (
     finding_entries,
     leaf_spec_words,
@@ -34,7 +35,6 @@ from jax_array_info_core.facts.pages.propagations import (
 )
 from jax_array_info_core.facts.reports.collectives import (
     SLOW_LINKS,
-    because_words,
     link_words,
     most_nbytes,
     sent_by,
@@ -98,8 +98,10 @@ def _mark_collectives(margin: Margin, report: ProgramReport) -> None:
         bound = f"{AT_MOST} " if any(collective.times is None for collective in bounded) else ""
         sent = f"{bound}{format_bytes(line.weight)}" if line.weight else ""
         line.cells["sent"] = " + ".join(filter(None, (sent, "?" if line.is_uncertain else "")))
+        folds = folded_collectives(ones)
         for words, alike in by_key(
-            (", ".join(_collective_words(collective, report.mesh)), collective) for collective in ones
+            (", ".join(_collective_words(collective, because, report.mesh)), collective)
+            for collective, because in folds
         ).items():
             several = len(alike) > 1
             size = sent_words(sent_by(alike), has_loops=False) if several else total_words(alike[0])
@@ -134,9 +136,9 @@ def _mark_kept(margin: Margin, report: ProgramReport) -> None:
             line.notes.append(Note(words, format_bytes(buffer.nbytes), _KEPT))
 
 
-def _collective_words(collective: Collective, mesh: MeshAxes | None) -> list[str]:
-    """Return the kind, the axes, the argument and the pass of a collective."""
-    phase, because = phase_words(collective), because_words(collective)
+def _collective_words(collective: Collective, because: str, mesh: MeshAxes | None) -> list[str]:
+    """Return the kind, the axes, the argument, the pass and the reason of a collective."""
+    phase = phase_words(collective)
     facts = that_apply(
         (True, f"{collective.kind} over {collective_axes_words(collective, mesh)}"),
         (collective.link in SLOW_LINKS, f"by {link_words(collective.link)}"),

@@ -211,11 +211,11 @@ def _collectives(report: ProgramReport) -> Table:
         (("total",), (*name, "phase"), (*array, *place, "because")),
         (("total",), (*name, *array, *place, "phase", "because")),
     )
-    rows = limited(_folded(report.collectives or ()), row, rest, is_apart=True)
+    rows = limited(folded_collectives(report.collectives or ()), row, rest, is_apart=True)
     return Table("collectives", _COLLECTIVES, [rows], groupings)
 
 
-def _folded(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
+def folded_collectives(collectives: Sequence[Collective]) -> list[tuple[Collective, str]]:
     """Return the collectives, those of arguments that differ only in the indices of their paths as one.
 
     Each has the words on what it is needed for.

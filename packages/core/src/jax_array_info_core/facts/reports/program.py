@@ -220,7 +220,15 @@ class ProgramReport(Displayed):
         steady = "" if sends is None else f" and sends {format_bytes(sends)} per device and call"
         are = "is" if len(names) == 1 else "are"
         condition = f"if {listed} {are} passed on as returned"
-        return f"figures of the first call; {condition}, the second call compiles again{steady}"
+        call = "second call" if self.has_gradient else "next step of the loop"
+        return f"figures of the first call; {condition}, the {call} compiles again{steady}"
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the program computes a gradient, as far as its collectives and its memory tell."""
+        is_passed = any(part.phase for part in (self.sent.by_phase if self.sent else ()))
+        memory = self.memory
+        return is_passed or (memory is not None and (memory.saved or memory.live_at_backward) is not None)
 
     @property
     def is_known(self) -> bool:
