@@ -34,6 +34,8 @@ _LARGE = 16
 _CLOSE = 0.02
 """Difference from a number of devices, up to which a share stands for it."""
 
+_NO_WORK = "the program has no heavy work"
+
 Copies = Mapping[tuple[str, str], set[int]]
 """How often the devices together compute an instruction, by computation and name; once without an entry."""
 
@@ -87,14 +89,16 @@ def work_of(
     if lowered is None:
         return WorkShare(reason="a Compiled alone has no lowered program")
     try:
-        whole = read_module(lowered())
-        walks = _Walk(module, {}, lines), _Walk(whole, copies(whole, mesh), lines)
-        heavy, light = (
-            _Both(walks[0].done(kind), walks[1].done(kind), device_count, mesh or {}, causes)
-            for kind in (heavy_work, light_work)
-        )
-        if _LEAST_PART * _total(heavy.mine) < _total(light.mine):
-            everything = heavy.with_other(light)
+        walk = _Walk(module, {}, lines)
+        mine, light = walk.done(heavy_work), walk.total(light_work)
+        if not mine and light < _LEAST_REPEATED:
+            raise UnknownWorkError(_NO_WORK)
+        record = lowered()
+        whole = read_module(record)
+        walk_of_whole = _Walk(whole, copies(whole, record, mesh), lines)
+        heavy = _Both(mine, walk_of_whole.done(heavy_work), device_count, mesh or {}, causes)
+        if _LEAST_PART * _total(mine) < light:
+            everything = heavy.with_light(walk.done(light_work), walk_of_whole.done(light_work))
             if everything.ratio >= _LEAST_OF_ALL and everything.repeated >= _LEAST_REPEATED:
                 return everything.share(is_of_all=True)
         return heavy.comparable().share()
@@ -140,6 +144,14 @@ class _Walk:
         origin = self._lines.origin(instruction.frames)
         callers = self._callers[name]
         return callers if origin is None else {origin: callers.total()}
+
+    def total(self, work_in: Callable[[Computation], list[Work]]) -> int:
+        """Return the operations of work of some kind in one call, as far as they are known."""
+        computations = self._module.computations
+        return sum(
+            times * sum(work.flops or 0 for work in computations[name].once(work_in))
+            for name, times in self._runs.items()
+        )
 
     def done(self, work_in: Callable[[Computation], list[Work]]) -> list[Done]:
         """Return the work of some kind in one call.
@@ -242,9 +254,9 @@ class _Both(NamedTuple):
         mine = _total(self.mine)
         return max(mine - max(mine, _total(self.whole)) // self.devices, 0)
 
-    def with_other(self, other: _Both) -> _Both:
-        """Return the work with that of another kind."""
-        return self._replace(mine=[*self.mine, *other.mine], whole=[*self.whole, *other.whole])
+    def with_light(self, mine: Sequence[Done], whole: Sequence[Done]) -> _Both:
+        """Return the work with that on single elements."""
+        return self._replace(mine=[*self.mine, *mine], whole=[*self.whole, *whole])
 
     def comparable(self) -> _Both:
         """Return the work without the lines of operations that XLA computes in another way.
@@ -256,9 +268,13 @@ class _Both(NamedTuple):
         """
         replaced = {done.kind for done in self.whole} - {done.kind for done in self.mine} - {PRODUCT}
         hidden = {done.line for done in self.whole if done.kind in replaced}
+        reason = f"XLA computes {' and '.join(sorted(replaced))} in another way"
         if hidden and (None in hidden or any(done.line is None for done in self.mine)):
-            raise UnknownWorkError(f"XLA computes {' and '.join(sorted(replaced))} in another way")
-        return self.where(lambda done: done.line not in hidden)
+            raise UnknownWorkError(reason)
+        kept = self.where(lambda done: done.line not in hidden)
+        if hidden and not kept.whole:
+            raise UnknownWorkError(reason)
+        return kept
 
     def share(self, *, is_of_all: bool = False) -> WorkShare:
         """Return the report.
@@ -266,8 +282,8 @@ class _Both(NamedTuple):
         Raises:
             UnknownWorkError: If the programs cannot be compared.
         """
-        if not self.mine or not self.whole:
-            raise UnknownWorkError("the program has no heavy work")
+        if not self.whole:
+            raise UnknownWorkError(_NO_WORK)
         if self.ratio < _LEAST_SHARE:
             raise UnknownWorkError("XLA computes less than the lowered program has")
         mine, whole = (by_key((done.line, done) for done in part) for part in (self.mine, self.whole))

@@ -23,24 +23,9 @@ class UnknownAxesError(ValueError):
     """The axes over which the values of a shard_map vary are not known."""
 
 
-def targets(module: Module) -> set[str]:
-    """Return the targets of the custom calls of a program."""
-    return {
-        instruction.custom_call_target
-        for computation in module.computations.values()
-        for instruction in computation.where(_custom_calls)
-    }
-
-
-def _custom_calls(computation: Computation) -> list[int]:
-    return [
-        place
-        for place, instruction in enumerate(computation.instructions)
-        if instruction.opcode == "custom-call"
-    ]
-
-
-def copies(module: Module, mesh: Mapping[str, int] | None) -> Mapping[tuple[str, str], set[int]]:
+def copies(
+    module: Module, record: bytes, mesh: Mapping[str, int] | None
+) -> Mapping[tuple[str, str], set[int]]:
     """Return how often the devices together compute an instruction of a lowered program, where not once.
 
     In the body of a ``shard_map``, that is the number of devices along the manual axes over which the result
@@ -48,15 +33,15 @@ def copies(module: Module, mesh: Mapping[str, int] | None) -> Mapping[tuple[str,
 
     Args:
         module: The lowered program.
+        record: What it is read from.
         mesh: Size of each mesh axis by name; None if it is not known.
 
     Raises:
         UnknownAxesError: If they are not known.
     """
-    found = targets(module)
-    if _OF_GSPMD in found:
+    if _OF_GSPMD.encode() in record:
         raise UnknownAxesError("GSPMD keeps no axes of a shard_map")
-    if not found & {_ENTRY, _EXIT}:
+    if _EXIT.encode() not in record:
         return {}
     if mesh is None:
         raise UnknownAxesError("the mesh of a shard_map is not known")
