@@ -63,7 +63,9 @@ def _costed(
     from, or that whose gradient is the result. Forward, something else must have it, too, such as the batch.
     """
     graph, name = program.graph, group[0][1]
-    dims = [dim for operation, _, letters in group for dim in _left(program, operation, letters, name)]
+    # XLA resolves those of the backward pass otherwise: nothing has to follow them.
+    forward = [] if row.phase == "backward" else group
+    dims = [dim for operation, _, letters in forward for dim in _left(program, operation, letters, name)]
     row = replace(
         row,
         count=len(group),
@@ -71,12 +73,14 @@ def _costed(
         is_meant=row.is_meant and not dims,
     )
     known, result = parameters_of(program), group[0][0].results[0]
-    takers = [known.get(operand.axis_origin.path) for operand in row.operands]
+    returned = {named.path: value for named, value in zip(program.outputs, graph.outputs, strict=False)}
+    paths = [operand.axis_origin.path for operand in row.operands]
+    takers = [known.get(path) or returned.get(path) for path in paths if path is not None]
     most = max((nbytes(graph, taker) or 0 for taker in takers if taker is not None), default=0)
     if row.phase == "backward":
         alike = (one for one in known.values() if (one.shape, one.axes) == (result.shape, result.axes))
         most = max(most, *(nbytes(graph, one) or 0 for one in alike), 0)
-    elif all(takers):
+    elif len(paths) == len(takers) and all(takers):
         most = 0
     return replace(row, is_meant=row.is_meant or (row.cost_nbytes or most + 1) <= most)
 
