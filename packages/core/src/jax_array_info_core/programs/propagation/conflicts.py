@@ -80,7 +80,7 @@ def _costed(
     if row.phase == "backward":
         alike = (one for one in known.values() if (one.shape, one.axes) == (result.shape, result.axes))
         most = max(most, *(nbytes(graph, one) or 0 for one in alike), 0)
-    elif len(paths) == len(takers) and all(takers):
+    elif all(path in known for path in paths):
         most = 0
     return replace(row, is_meant=row.is_meant or (row.cost_nbytes or most + 1) <= most)
 
