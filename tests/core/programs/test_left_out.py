@@ -51,6 +51,7 @@ FIELDS = {
     "replicated values": {"rematerializations"},
     "repeated values": {"repeated"},
     "share of work": {"work"},
+    "lost batches": {"lost_batches"},
     "donations": {"donations", "donatable"},
     "memory": {"memory", "timeline"},
     "schedule": {"timeline"},
