@@ -48,6 +48,7 @@ FIELDS = {
         "xla_flops",
     },
     "collectives": {"collectives", "sent", "unread", "unread_local"},
+    "lost batches": {"lost_batches"},
     "replicated values": {"rematerializations"},
     "repeated values": {"repeated"},
     "share of work": {"work"},
