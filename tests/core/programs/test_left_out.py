@@ -48,7 +48,6 @@ FIELDS = {
         "xla_flops",
     },
     "collectives": {"collectives", "sent", "unread", "unread_local"},
-    "lost batches": {"lost_batches"},
     "replicated values": {"rematerializations"},
     "repeated values": {"repeated"},
     "share of work": {"work"},
