@@ -78,13 +78,26 @@ def render(
 
 def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = "python") -> list[Block]:
     """Return the blocks of a page with some rows of each list, and a line about those that are left out."""
-    kept = [block for block in blocks if max_rows != "fit" or not isinstance(block, Further)]
+    kept = _fitting(blocks) if max_rows == "fit" else blocks
     limits = planned_rows(kept) if max_rows == "fit" else [max_rows] * len(kept)
     shown = [*chain(*(cut([block], most) for block, most in zip(kept, limits, strict=True)))]
     count = sum(left_out([block], most) for block, most in zip(kept, limits, strict=True))
-    if max_rows == "fit":
-        count += left_out((block for block in blocks if isinstance(block, Further)), 0)
+    count += left_out((block for block in blocks if block not in kept), 0)
     return [*shown, *left_out_lines(count, syntax)]
+
+
+def _fitting(blocks: Sequence[Listing]) -> Sequence[Listing]:
+    """Return the blocks of a page by default: those for which there must be room only if all lists begin."""
+    always = [block for block in blocks if not isinstance(block, Further)]
+    if len(always) == len(blocks):
+        return blocks
+    kept = [block for block in blocks if not isinstance(block, Further) or block.is_if_room]
+    begun = (
+        count >= min(len(block.things), block.first_count)
+        for block, count in zip(kept, planned_rows(kept), strict=True)
+        if isinstance(block, Limited)
+    )
+    return kept if all(begun) else always
 
 
 def left_out_lines(count: int, syntax: Syntax = "python") -> Iterator[Sentence]:

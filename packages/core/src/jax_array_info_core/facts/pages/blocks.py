@@ -228,6 +228,8 @@ class Further(NamedTuple):
     """Blocks that a page has only where it is asked for a number of rows, or for all: not by default."""
 
     blocks: Sequence[Listing]
+    is_if_room: bool = False
+    """Whether a page has them by default, too, if its lists have their first rows beside them."""
 
 
 Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source

@@ -11,7 +11,19 @@ from ...base.text import plain_text
 from ...geometry.layouts.spec import effective_spec
 from ..reports import Finding, FindingLeaf
 from ..reports.findings import Syntax
-from .blocks import TIMES, Block, Entries, Limited, Listing, Rule, Sentence, counted_path, said, that_apply
+from .blocks import (
+    TIMES,
+    Block,
+    Entries,
+    Further,
+    Limited,
+    Listing,
+    Rule,
+    Sentence,
+    counted_path,
+    said,
+    that_apply,
+)
 from .folds import folded, folded_text, without_indices
 from .words import origin_words
 
@@ -35,6 +47,7 @@ def finding_blocks(
     syntax: Syntax = "python",
     sizes: Mapping[str, int] | None = None,
     min_share: float = MIN_SHARE,
+    in_full: int | None = None,
 ) -> Iterator[Listing]:
     """Yield findings, each with its leaves.
 
@@ -46,11 +59,15 @@ def finding_blocks(
         syntax: Language in which the fixes name arguments.
         sizes: Sizes of the mesh axes by name; specs are shown without those of size 1.
         min_share: Part of the total; the smallest leaves that take less together share a line.
+        in_full: Number of findings whose fix and leaves a page always shows; None for all.
     """
-    for finding in findings:
-        yield from heading(finding, syntax)
-        if finding.leaves:
-            yield from _leaves(finding.leaves, sizes or {}, min_share, total, is_each=finding.kind == _EACH)
+    for place, finding in enumerate(findings):
+        rule, problem, *further = heading(finding, syntax)
+        is_each = finding.kind == _EACH
+        leaves = _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
+        details = (*further, *(leaves if finding.leaves else ()))
+        yield from (rule, problem)
+        yield from details if in_full is None or place < in_full else [Further(details, is_if_room=True)]
 
 
 def heading(finding: Finding, syntax: Syntax = "python", prefix: str = "") -> Iterator[Block]:

@@ -85,6 +85,8 @@ _COLLECTIVES = (
 )
 TABLES = {"collectives": _COLLECTIVES, **PART_TABLES}
 """Columns of each table, by its title."""
+_IN_FULL = 2
+"""Number of findings whose fix and values are always shown."""
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:
@@ -103,17 +105,17 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     if report.work is not None:
         yield Sentence(f"work: {work_words(report.work, report.device_count)}")
     yield Source(report)
-    yield from finding_blocks(report.findings or ())
+    yield from finding_blocks(report.findings or (), in_full=_IN_FULL)
     yield from line_blocks(report)
     yield Further([_collectives(report)])
     if report.memory is not None:
         yield Further([memory_table(report.memory)])
-        yield from backward_blocks(report.memory)
+        yield Further([*backward_blocks(report.memory)], is_if_room=True)
     if report.is_known:
-        yield from said(_flops(report))
-    yield from said(value_lines(report))
+        yield Further([*said(_flops(report))], is_if_room=True)
+    yield Further([*said(value_lines(report))], is_if_room=True)
     yield free_values_table(report)
-    yield from said(accepted(report))
+    yield Further([*said(accepted(report))], is_if_room=True)
     yield from said(report.caveats, "aside")
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)

@@ -160,13 +160,15 @@ def _problem(work: WorkShare, lines: Sequence[WorkLine]) -> str:
 
 def _leaf(line: WorkLine) -> FindingLeaf:
     """Return a line as a part of the finding."""
-    times, repeated = decimal_words(line.share or 0, decimals=1), grouped(line.repeated_flops)
-    passes = "".join(f", {phase}" for phase in line.phases)
+    times = decimal_words(line.share or 0, decimals=1)
+    unit, name = _unit_of(line.repeated_flops)
+    repeated = f"{decimal_words(line.repeated_flops / unit, decimals=1)} {name}"
+    one_pass = f", {line.phases[0]}" if len(line.phases) == 1 else ""
     return FindingLeaf(
         path="",
         shape=(),
         dtype="",
-        change=f"{times} times its share, {repeated} FLOPs repeated{_over(line)}{passes}",
+        change=f"{times} times its share, {repeated} repeated{_over(line)}{one_pass}",
         origin=line.origin,
     )
 
@@ -182,10 +184,15 @@ def _times(share: float) -> str:
 
 def _repeated(repeated: int, flops: int) -> str:
     """Return the operations that are repeated: ``6.4 of its 77.3 GFLOP are repeated``."""
-    unit, name = next((unit, name) for unit, name in _UNITS if flops >= unit)
+    unit, name = _unit_of(flops)
     least = 1 if repeated >= unit / 20 else 3
     of = decimal_words(flops / unit, decimals=1)
     return f"{decimal_words(repeated / unit, decimals=least)} of its {of} {name} are repeated"
+
+
+def _unit_of(flops: int) -> tuple[int, str]:
+    """Return the largest unit that a number of operations has one of, with its name."""
+    return next(((unit, name) for unit, name in _UNITS if flops >= unit), _UNITS[-1])
 
 
 _UNITS = ((10**12, "TFLOP"), (10**9, "GFLOP"), (10**6, "MFLOP"), (1, "FLOP"))
