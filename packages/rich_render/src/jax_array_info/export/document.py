@@ -141,9 +141,9 @@ def _parts(
 
 
 def _shown(listings: Iterable[Listing], most: int | None) -> Iterator[Block | Further]:
-    """Yield blocks with a number of rows, but for further ones, which a page folds."""
+    """Yield blocks with a number of rows, but for those that are further by default: a page folds them."""
     for listing in listings:
-        if not isinstance(listing, Further):
+        if not isinstance(listing, Further) or listing.is_if_room:
             yield from cut([listing], most)
         elif any(cut([listing], most)):
             yield listing

@@ -59,13 +59,13 @@ def finding_blocks(
         syntax: Language in which the fixes name arguments.
         sizes: Sizes of the mesh axes by name; specs are shown without those of size 1.
         min_share: Part of the total; the smallest leaves that take less together share a line.
-        in_full: Number of findings whose fix and leaves a page always shows; None for all.
+        in_full: Number of findings whose fix and leaves a page always begins to show; None for all.
     """
     for place, finding in enumerate(findings):
-        rule, problem, *further = heading(finding, syntax)
+        rule, problem, *fix = heading(finding, syntax)
         is_each = finding.kind == _EACH
         leaves = _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
-        details = (*further, *(leaves if finding.leaves else ()))
+        details = (*fix, *(leaves if finding.leaves else ()))
         yield from (rule, problem)
         yield from details if in_full is None or place < in_full else [Further(details, is_if_room=True)]
 
