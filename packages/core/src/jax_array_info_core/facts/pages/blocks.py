@@ -229,7 +229,7 @@ class Further(NamedTuple):
 
     blocks: Sequence[Listing]
     is_if_room: bool = False
-    """Whether a page has them by default, too, if its lists have their first rows beside them."""
+    """Whether a page has them by default, too, if its lists begin all the same."""
 
 
 Block: TypeAlias = Sentence | Verbatim | Rule | Entries | Table | Panel | Picture | Source
