@@ -105,6 +105,9 @@ NEVER_SHOWN = {
     ("UnevenAxis", "names"),
     ("UnreadHost", "name"),  # the findings have both
     ("UnreadHost", "reason"),
+    ("WorkLine", "mesh_axes"),  # of lines that repeat much work
+    ("WorkLine", "op"),
+    ("WorkLine", "phases"),
     ("XlaReport", "kind"),
 }
 """Fields that are only compared with others, or printed only for known values of another field."""

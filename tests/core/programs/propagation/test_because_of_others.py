@@ -123,7 +123,7 @@ def test_a_sum_over_one_axis_names_no_letter_of_another():
     arguments = struct((8, 16, 64), "data", "model"), struct((8, 16, 128), "data", None, "model")
     [reduced] = [one for one in program_report(product, *arguments).collectives if one.kind == "all-reduce"]
     [because] = reduced.because
-    assert (because.mesh_axes, [each.letter for each in because.operands]) == (("data",), ["k", "k"])
+    assert (because.mesh_axes, [each.letter for each in because.operands]) == (("data",), ["b", "b"])
 
 
 def test_a_gradient_is_not_reduced_for_a_clash_of_another_product_of_its_line():

@@ -286,6 +286,9 @@ class _Both(NamedTuple):
             raise UnknownWorkError(_NO_WORK)
         if self.ratio < _LEAST_SHARE:
             raise UnknownWorkError("XLA computes less than the lowered program has")
+        is_exact = all(done.is_exact for done in self.mine)
+        if is_exact and self.ratio > _SAME and not all(done.is_exact for done in self.whole):
+            raise UnknownWorkError("a loop of the lowered program has an unknown length")
         mine, whole = (by_key((done.line, done) for done in part) for part in (self.mine, self.whole))
         lines = [
             self._replace(mine=done, whole=whole.get(line, ())).line(self.repeated, is_of_all=is_of_all)
@@ -296,7 +299,7 @@ class _Both(NamedTuple):
             flops=_total(self.mine),
             whole_flops=_total(self.whole),
             repeated_flops=self.repeated,
-            is_of_one_turn=not all(done.is_exact for done in self.mine),
+            is_of_one_turn=not is_exact,
             is_of_all=is_of_all,
             lines=tuple(sorted(lines, key=lambda line: (-line.repeated_flops, -line.flops))),
         )

@@ -87,17 +87,20 @@ def shown_blocks(blocks: Sequence[Listing], max_rows: MaxRows, syntax: Syntax = 
 
 
 def _fitting(blocks: Sequence[Listing]) -> Sequence[Listing]:
-    """Return the blocks of a page by default: those for which there must be room only if all lists begin."""
+    """Return the blocks of a page by default: some only if all of it fits, and each list begins."""
     always = [block for block in blocks if not isinstance(block, Further)]
-    if len(always) == len(blocks):
-        return blocks
     kept = [block for block in blocks if not isinstance(block, Further) or block.is_if_room]
-    begun = (
+    if len(kept) == len(always):
+        return always
+    limits = planned_rows(kept)
+    planned = [*zip(kept, limits, strict=True)]
+    is_begun = all(
         count >= min(len(block.things), block.first_count)
-        for block, count in zip(kept, planned_rows(kept), strict=True)
+        for block, count in planned
         if isinstance(block, Limited)
     )
-    return kept if all(begun) else always
+    drawn = chain(*(cut([block], count) for block, count in planned))
+    return kept if is_begun and _height(drawn, _WIDTH) < _MOST_LINES else always
 
 
 def left_out_lines(count: int, syntax: Syntax = "python") -> Iterator[Sentence]:

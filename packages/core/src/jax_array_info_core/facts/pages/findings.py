@@ -59,15 +59,15 @@ def finding_blocks(
         syntax: Language in which the fixes name arguments.
         sizes: Sizes of the mesh axes by name; specs are shown without those of size 1.
         min_share: Part of the total; the smallest leaves that take less together share a line.
-        in_full: Number of findings whose fix and leaves a page always begins to show; None for all.
+        in_full: Number of findings that have room for a leaf on each page; None for all.
     """
     for place, finding in enumerate(findings):
-        rule, problem, *fix = heading(finding, syntax)
-        is_each = finding.kind == _EACH
-        leaves = _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
-        details = (*fix, *(leaves if finding.leaves else ()))
-        yield from (rule, problem)
-        yield from details if in_full is None or place < in_full else [Further(details, is_if_room=True)]
+        yield from heading(finding, syntax)
+        if finding.leaves:
+            is_each = finding.kind == _EACH
+            leaves = _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
+            is_full = in_full is None or place < in_full
+            yield from leaves if is_full else [Further([*leaves], is_if_room=True)]
 
 
 def heading(finding: Finding, syntax: Syntax = "python", prefix: str = "") -> Iterator[Block]:

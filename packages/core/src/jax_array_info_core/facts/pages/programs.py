@@ -86,7 +86,7 @@ _COLLECTIVES = (
 TABLES = {"collectives": _COLLECTIVES, **PART_TABLES}
 """Columns of each table, by its title."""
 _IN_FULL = 2
-"""Number of findings whose fix and values always have room."""
+"""Number of findings that have room for a value on each page."""
 
 
 def program_page(report: ProgramReport) -> Iterator[Listing]:

@@ -322,7 +322,7 @@ def _most(report: ProgramReport) -> str:
     """Return the line that costs more than each finding, and more than is accepted; empty without one."""
     costs, findings = report.costs, report.findings or ()
     line = max(costs.lines, key=lambda line: max(costs.of_line(line)), default=None)
-    if line is None or any(_is_first(finding) for finding in findings):
+    if line is None or line.origin is None or any(_is_first(finding) for finding in findings):
         return ""
     is_small = max(line.sending_nbytes, line.live_nbytes) < max(report.min_nbytes, 1)
     part = max(costs.of_line(line))

@@ -207,6 +207,7 @@ class Dataflow:
         if (
             opcode in _IDENTITIES
             or opcode.endswith("-done")
+            or instruction.custom_call_target == "Sharding"  # of a lowered program
             or (opcode == "while" and self.is_invariant(instruction, element))
         ):
             return [Value(within, name, element) for name in operands[:1]]
