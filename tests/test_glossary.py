@@ -69,7 +69,8 @@ def columns_of_pages():
         name = type(report).__name__
         module, _, _ = REPORTS[name].page.partition(".")
         for options in OPTIONS.get(name, [{}]):
-            tables = (block for block in page(report, **options) if isinstance(block, blocks.Table))
+            every = blocks.cut(page(report, **options), None)
+            tables = (block for block in every if isinstance(block, blocks.Table))
             yield from ((module, column) for table in tables for column in table.columns)
 
 

@@ -46,11 +46,16 @@ def on_mesh(x, mesh):
 def branches(x):
     return x if x.sum() else -x
 
+def clashing(u, v):
+    w = jnp.sin(u)
+    return w + v
+
 compiled = jax.jit(lambda x: x).lower(jnp.ones(8)).compile()
 """
 MESH = ("--mesh", "data=4,model=2")
 LARGE = ("--mesh", "data=4096,model=16")
 ABSTRACT = ("step.py:step", "--args-from", "step.py:abstract")
+CLASHING = ("step.py:clashing", "--arg", "f32[4096,4096]@data", "--arg", "f32[4096,4096]@-,data")
 
 
 @needs_shardy
@@ -74,8 +79,10 @@ def test_one_line_has_its_values_and_findings_alone(report, call):
     found = report(*ABSTRACT, *MESH, "--at", "step.py:6")
     rows = (*found.values, *found.conflicts, *found.lost, *found.replicated)
     assert {one.origin.place for one in rows} == {"step.py:6"}
-    assert {one.code for one in found.findings} == {"JAI301"}
     assert found.values
+    assert found.findings == (), "the conflict is that of a parameter and of data"
+    for line, codes in (("step.py:31", {"JAI301"}), ("step.py:30", set())):
+        assert {one.code for one in report(*CLASHING, *MESH, "--at", line).findings} == codes
     done = call("why", *ABSTRACT, *MESH, "--at", "tep.py:6")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: --at: the program has no line and no argument or output 'tep.py:6'")
@@ -84,12 +91,12 @@ def test_one_line_has_its_values_and_findings_alone(report, call):
 @needs_shardy
 def test_the_exit_code_is_1_for_findings_of_fail_on_alone(call):
     def code(*options):
-        return call("why", *ABSTRACT, *MESH, *options).returncode
+        return call("why", *CLASHING, *MESH, *options).returncode
 
     assert code() == 0
     assert code("--fail-on", "JAI302") == 0, "no mesh axis is lost"
     assert code("--fail-on", "JAI302", "--fail-on", "JAI301") == 1
-    assert code("--fail-on", "JAI301", "--at", "step.py:11") == 0
+    assert code("--fail-on", "JAI301", "--at", "step.py:30") == 0
 
 
 @needs_shardy

@@ -121,7 +121,7 @@ def assert_at_most_40(lines, report, is_made_up):
         lines_of([block for block in cut(always, most) if not isinstance(block, Picture)]) for most in (0, 1)
     )
     note = 1  # the line on the rows that are left out
-    assert MOST_LINES <= len(none) < len(lines) <= max(len(one), len(none) + note)
+    assert MOST_LINES <= len(none) < len(lines) <= len(one) + note
 
 
 def assert_full(blocks):

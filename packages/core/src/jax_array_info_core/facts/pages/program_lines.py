@@ -9,6 +9,7 @@ from ...base.quantities import decimal_words, format_bytes
 from ..reports import Collective, ProgramReport
 from ..reports.collectives import because_words, over_words, sent_by, sent_words
 from ..reports.line_costs import LineCost
+from ..reports.work import LEAST_SHARE
 from .blocks import Listing, Sentence, listed, more, that_apply
 from .folds import folded_text, without_indices
 from .words import origin_words
@@ -25,7 +26,7 @@ def line_blocks(report: ProgramReport) -> Iterator[Listing]:
 
     def entry(line: LineCost) -> Sequence[str]:
         sent, live = _costs([costs.without_small(line)])
-        shares = [work.share for work in line.work if work.share is not None]
+        shares = [work.share for work in line.work if (work.share or 0) >= LEAST_SHARE]
         share = f"{decimal_words(max(shares))} times its share" if shares else ""
         place = origin_words(line.origin, "line unknown")
         return sent, ", ".join(filter(None, (place, live, share))), _reason(line, report)

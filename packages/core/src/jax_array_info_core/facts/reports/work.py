@@ -100,7 +100,8 @@ class WorkShare:
         return f"unknown ({self.reason})" if self.reason else "unknown"
 
 
-_LEAST_SHARE = 1.05
+LEAST_SHARE = 1.05
+"""Share from which work counts as repeated."""
 _LARGE_SHARE = 1.25
 """Share from which the lines do not matter."""
 _LEAST_OF_LINE = 1.5
@@ -119,7 +120,7 @@ def repeated_work(
         values: Values that devices compute whole, whose remedies are those of their lines.
         lost: Mesh axes that the data loses, whose remedies are those of the work that is repeated over them.
     """
-    if work is None or work.share is None or work.share < _LEAST_SHARE:
+    if work is None or work.share is None or work.share < LEAST_SHARE:
         return
     repeated = work.repeated_flops
     if repeated < _LEAST_FLOPS or repeated * _LEAST_PART < work.flops:
@@ -127,7 +128,7 @@ def repeated_work(
     lines = [
         line
         for line in work.lines
-        if (line.share or 0) >= _LEAST_SHARE and line.repeated_flops * _LEAST_PART >= repeated
+        if (line.share or 0) >= LEAST_SHARE and line.repeated_flops * _LEAST_PART >= repeated
     ]
     at_lines = sum(line.repeated_flops for line in lines if (line.share or 0) >= _LEAST_OF_LINE)
     if work.share < _LARGE_SHARE and 2 * at_lines < repeated:
