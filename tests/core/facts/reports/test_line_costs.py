@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jax_array_info_core.facts.reports.codes import CODES
 from jax_array_info_core.facts.reports.findings import FLOORS, Finding
+from jax_array_info_core.facts.reports.program import costs_of
 from jax_array_info_core.facts.reports.program_memory import ProgramMemory, Temporary
 from jax_array_info_core.facts.reports.work import WorkLine, WorkShare
 from tests.sample_programs import gather, line, program, reduction
@@ -45,7 +46,8 @@ def costly_programs(draw):
 
 @given(costly_programs())
 def test_lines_add_up_to_the_totals_of_the_report_and_the_costliest_stand_first(report):
-    lines, costs = report.costs.lines, report.costs
+    costs = costs_of(report)
+    lines = costs.lines
     assert sum(row.sending_nbytes for row in lines) == report.sent.nbytes
     assert sum(row.live_nbytes for row in lines) == report.memory.live_nbytes
     assert sum(row.repeated_flops for row in lines) == sum(row.repeated_flops for row in report.work.lines)
@@ -58,7 +60,8 @@ def test_lines_add_up_to_the_totals_of_the_report_and_the_costliest_stand_first(
 
 @given(costly_programs())
 def test_the_first_line_names_the_largest_part_of_a_line(report):
-    lines, costs = report.costs.lines, report.costs
+    costs = costs_of(report)
+    lines = costs.lines
     most = max((max(costs.of_line(row)) for row in lines if row.origin), default=0)
     places = [row.origin.place for row in lines if row.origin and max(costs.of_line(row)) == most]
     _, _, words = report.answer.partition("most: ")

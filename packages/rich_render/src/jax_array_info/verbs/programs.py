@@ -82,16 +82,13 @@ def print_program(
     The function is compiled, as in ``program_report``; it does not run. Bytes are those of one device.
 
     - The first line is the answer: the bytes over each link, if some leave a host or a slice; whether the
-      program fits, if a topology is given; the findings; and the line that costs more than each of them.
-      The findings are below the summary, errors first, then by the largest of their parts of what is sent,
-      needed and computed.
+      program fits, if a topology is given; the findings, the costliest first; and the line that costs more.
     - ``sent per device and call`` is their sum. A loop of unknown length has a figure ``per iteration``.
       ``+ ?`` marks sums without collectives on one side of a conditional and those whose bytes depend on
       data; ``at most`` is then their bound.
-    - ``work`` is the part of the heavy work, such as matrix products, that a device does: all devices
-      together do it once, or ``each device does 4.0 times its share``.
+    - ``work`` is the part of the heavy work, such as matrix products, that a device does.
     - ``lines by cost`` are the lines of your source that send the most bytes, with the reason of most of
-      them; that compute the values which are live at the highest point of the schedule; and that repeat work.
+      them; that compute what is live at the highest point of the schedule; and that repeat work.
     - ``max_rows=None`` also shows the sums by kind of collective and mesh axes, all collectives, and the
       largest temporary values.
     - ``saved for the backward pass by JAX`` are the bytes that the lines of the forward pass save for it

@@ -9,6 +9,7 @@ from ...base.quantities import decimal_words, format_bytes
 from ..reports import Collective, ProgramReport
 from ..reports.collectives import because_words, over_words, sent_by, sent_words
 from ..reports.line_costs import LineCost
+from ..reports.program import costs_of
 from ..reports.work import LEAST_SHARE
 from .blocks import Listing, Sentence, listed, more, that_apply
 from .folds import folded_text, without_indices
@@ -20,14 +21,15 @@ _FIRST = 5
 
 def line_blocks(report: ProgramReport) -> Iterator[Listing]:
     """Yield the lines, each with its bytes and the reason of most of them; all rows add up to the totals."""
-    costs, lines = report.costs, report.costs.lines
+    costs = costs_of(report)
+    lines = costs.lines
     if not lines:
         return
 
     def entry(line: LineCost) -> Sequence[str]:
         sent, live = _costs([costs.without_small(line)])
-        shares = [work.share for work in line.work if (work.share or 0) >= LEAST_SHARE]
-        share = f"{decimal_words(max(shares))} times its share" if shares else ""
+        most = max((work.share or 0 for work in line.work), default=0)
+        share = f"{decimal_words(most)} times its share" if most >= LEAST_SHARE else ""
         place = origin_words(line.origin, "line unknown")
         return sent, ", ".join(filter(None, (place, live, share))), _reason(line, report)
 

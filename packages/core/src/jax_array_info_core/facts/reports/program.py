@@ -199,11 +199,6 @@ class ProgramReport(Displayed):
         return "; ".join(filter(None, facts))
 
     @property
-    def costs(self) -> Costs:
-        """What it costs, as a whole and by line."""
-        return Costs(self.collectives or (), self.memory, self.work, self.sent_nbytes is not None)
-
-    @property
     def first_call(self) -> str:
         """What makes the figures those of the first call, and what later calls send; empty if nothing does.
 
@@ -220,15 +215,8 @@ class ProgramReport(Displayed):
         steady = "" if sends is None else f" and sends {format_bytes(sends)} per device and call"
         are = "is" if len(names) == 1 else "are"
         condition = f"if {listed} {are} passed on as returned"
-        call = "second call" if self.has_gradient else "next step of the loop"
+        call = "second call" if _has_gradient(self) else "next step of the loop"
         return f"figures of the first call; {condition}, the {call} compiles again{steady}"
-
-    @property
-    def has_gradient(self) -> bool:
-        """Whether the program computes a gradient, as far as its collectives and its memory tell."""
-        is_passed = any(part.phase for part in (self.sent.by_phase if self.sent else ()))
-        memory = self.memory
-        return is_passed or (memory is not None and (memory.saved or memory.live_at_backward) is not None)
 
     @property
     def is_known(self) -> bool:
@@ -280,6 +268,18 @@ class ProgramReport(Displayed):
         return tuple(line for line in self.unread or () if line not in (self.unread_local or ()))
 
 
+def costs_of(report: ProgramReport) -> Costs:
+    """Return what a program costs, as a whole and by line."""
+    return Costs(report.collectives or (), report.memory, report.work, report.sent_nbytes is not None)
+
+
+def _has_gradient(report: ProgramReport) -> bool:
+    """Return whether a program computes a gradient, as far as its collectives and its memory tell."""
+    is_passed = any(part.phase for part in (report.sent.by_phase if report.sent else ()))
+    memory = report.memory
+    return is_passed or (memory is not None and (memory.saved or memory.live_at_backward) is not None)
+
+
 def unknown_bytes(report: ProgramReport, *, has_loops: bool = True) -> Iterator[str]:
     """Yield each reason with the number of collectives.
 
@@ -309,7 +309,7 @@ def _findings(report: ProgramReport) -> tuple[Finding, ...]:
     Errors and unread lines come first, then the findings with the largest parts of what the program costs.
     """
     findings = reported(_all_findings(report), report.ignored_codes, Limits(min_nbytes=report.min_nbytes))
-    costs = report.costs
+    costs = costs_of(report)
     return tuple(sorted(findings, key=lambda finding: (not _is_first(finding), -costs.of_finding(finding))))
 
 
@@ -320,7 +320,7 @@ def _is_first(finding: Finding) -> bool:
 
 def _most(report: ProgramReport) -> str:
     """Return the line that costs more than each finding, and more than is accepted; empty without one."""
-    costs, findings = report.costs, report.findings or ()
+    costs, findings = costs_of(report), report.findings or ()
     line = max(costs.lines, key=lambda line: max(costs.of_line(line)), default=None)
     if line is None or line.origin is None or any(_is_first(finding) for finding in findings):
         return ""
