@@ -90,14 +90,11 @@ def print_program(
     - ``lines by cost`` are the lines of your source that send the most bytes, with the reason of most of
       them; that compute what is live at the highest point of the schedule; and that repeat work.
     - ``max_rows=None`` also shows the sums by kind of collective and mesh axes, all collectives, and the
-      largest temporary values.
+      largest temporary values; a notebook, the lines of the user's source that move or keep bytes.
     - ``saved for the backward pass by JAX`` are the bytes that the lines of the forward pass save for it
       before XLA compiles the program: the same on each platform. ``live when the backward pass begins`` are
       those of the compiled program.
-    - ``2 collectives × 8.0 MiB × 4 runs`` are equal collectives that a loop runs 4 times.
     - ``because`` is the operation that needs the collective, as an einsum, on JAX 0.10.1 and later.
-
-    A notebook also shows the lines of the user's source that move or keep bytes.
 
     Args:
         f: A function, jitted or not, a Lowered or a Compiled; or a ``ProgramReport``, without other
