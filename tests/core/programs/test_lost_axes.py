@@ -16,7 +16,7 @@ from jax_array_info_core.facts.reports.array import ShardingDescription
 from jax_array_info_core.facts.reports.program_values import Constraint, ProgramValue
 from jax_array_info_core.geometry.layouts.spec import MeshAxes, Spec
 from jax_array_info_core.programs.lost_axes import with_gradients, with_moments
-from tests.programs import abstract, cube, line
+from tests.programs import abstract, cube, line, needs_lines
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -156,6 +156,7 @@ def training(spec, moment_spec, gradient_spec=None):
     return program_report(step, *arguments), step.__wrapped__.__code__.co_firstlineno
 
 
+@needs_lines
 def test_a_moment_that_is_sharded_less_than_its_parameter_says_what_it_takes_and_sends():
     report, first = training(P("fsdp", "tensor"), P())
     (finding,) = (one for one in report.findings if one.code == "JAI107")

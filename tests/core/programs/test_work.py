@@ -18,7 +18,7 @@ from jax_array_info_core.programs.work import Causes, work_of
 from jax_array_info_core.reports import Origin, WorkLine, WorkShare
 from jax_array_info_core.xla.hlo.module import read_module
 from tests.hlo_assembler import assembled
-from tests.programs import abstract, line
+from tests.programs import abstract, line, needs_lines
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -44,6 +44,7 @@ def place(f, text):
     return first + next(number for number, code in enumerate(lines) if text in code)
 
 
+@needs_lines
 def test_a_line_has_its_share_its_mesh_axis_and_the_operations_that_are_repeated():
     mesh = grid()
 
@@ -63,6 +64,7 @@ def test_a_line_has_its_share_its_mesh_axis_and_the_operations_that_are_repeated
     assert (work.flops, work.whole_flops) == (once // 2 + once // 8, 2 * once)
 
 
+@needs_lines
 def test_the_passes_that_repeat_work_are_named_where_both_programs_have_them():
     mesh = grid()
 
@@ -78,6 +80,7 @@ def test_the_passes_that_repeat_work_are_named_where_both_programs_have_them():
         assert (row.phases, row.share, row.mesh_axes) == (("forward",), 2, ("tensor",))
 
 
+@needs_lines
 def test_work_in_a_scan_counts_as_often_as_it_turns():
     mesh = line("i")
 
@@ -104,6 +107,7 @@ def test_loops_of_unknown_length_count_one_turn():
     assert "with one turn of loops of unknown length" in finding.problem
 
 
+@needs_lines
 def test_a_decomposition_and_a_product_of_one_line_are_told_apart():
     mesh = line("i")
 
@@ -116,6 +120,7 @@ def test_a_decomposition_and_a_product_of_one_line_are_told_apart():
     assert row.repeated_flops == 512**3 // 3 - 512**3 // 3 // 8
 
 
+@needs_lines
 def test_a_value_that_is_held_whole_is_not_beside_the_work_of_its_line():
     mesh = line("i")
     report = program_report(jnp.linalg.cholesky, abstract(mesh, P("i"), (512, 512)), explain=False)
@@ -151,7 +156,13 @@ IN_SHARD_MAPS = {
 }
 
 
-@pytest.mark.parametrize("name", IN_SHARD_MAPS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=needs_lines if IN_SHARD_MAPS[name][3] is None else ())
+        for name in IN_SHARD_MAPS
+    ],
+)
 def test_the_body_of_a_shard_map_counts_by_the_axes_over_which_its_values_vary(name):
     body, specs, out, expected = IN_SHARD_MAPS[name]
     mesh = line("i")
@@ -193,7 +204,9 @@ def compared(rows, *more, whole=()):
     ours = text.format(rows, "\n".join([*more, dot(rows)]))
     lowered = text.format(64, "\n".join([*(whole or more), dot(64)]))
     compiled = read_module(assembled(ours))
-    return work_of(compiled, lambda: assembled(lowered), 2, {"x": 2}, UserLines(), Causes(compiled, (), ()))
+    return work_of(
+        compiled, lambda: (assembled(lowered), None), 2, {"x": 2}, UserLines(), Causes(compiled, (), ())
+    )
 
 
 KERNEL = '  %k = f32[64,64] custom-call(%b), custom_call_target="tpu_custom_call"'

@@ -16,7 +16,7 @@ from jax_array_info_core import (
     to_json,
 )
 from jax_array_info_core.compat.arrays import per_shard
-from tests.programs import abstract, line
+from tests.programs import abstract, line, needs_lines
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 
@@ -81,6 +81,7 @@ def test_even_work_passes(name):
     assert_no_regression(report, report, fail_on="work")
 
 
+@needs_lines
 def test_repeated_work_breaks_the_gate():
     mesh = line("x")
     even, whole = (program_report(*program(name, mesh)) for name in ("product", "constraint"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from ..compat.programs import (
     memory_analysis,
     program_devices,
     text_for_cached_lines,
+    text_for_frame_numbers,
     xla_flops,
 )
 from ..compat.stages import (
@@ -198,11 +198,16 @@ def _repeated(program: Program, _: Fields) -> Fields:
 def _work(program: Program, _: Fields) -> Fields:
     """Return the field of a report on the share of work of each device."""
     lowered = program.compiled.stages.lowered
-    read = None if lowered is None else functools.partial(lowered_record, lowered)
+
+    def read() -> tuple[bytes, str | None]:
+        return lowered_record(lowered), text_for_frame_numbers(lowered)
+
     pairs = zip(program.leaves, program.interface.arguments, strict=True)
     whole = {leaf.label for leaf, argument in pairs if not sharded_over(argument.got)}
     causes = Causes(program.module, program.moved, whole)
-    return {"work": work_of(program.module, read, program.device_count, program.sizes, program.lines, causes)}
+    known = None if lowered is None else read
+    work = work_of(program.module, known, program.device_count, program.sizes, program.lines, causes)
+    return {"work": work}
 
 
 def _donations(program: Program, _: Fields) -> Fields:

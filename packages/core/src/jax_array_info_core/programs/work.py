@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -65,7 +66,7 @@ class Done(NamedTuple):
 
 def work_of(
     module: Module,
-    lowered: Callable[[], bytes] | None,
+    lowered: Callable[[], tuple[bytes, str | None]] | None,
     device_count: int,
     mesh: Mapping[str, int] | None,
     lines: UserLines,
@@ -75,8 +76,8 @@ def work_of(
 
     Args:
         module: The compiled program.
-        lowered: A function that returns the lowered program as a serialized ``HloModuleProto``; None if it is
-            not known.
+        lowered: A function that returns the lowered program as a serialized ``HloModuleProto``, with the text
+            that corrects its frames, as ``read_module`` takes both; None if it is not known.
         device_count: Number of devices.
         mesh: Size of each axis of the mesh of these devices; None if it is not known.
         lines: The search for the user's line.
@@ -93,17 +94,22 @@ def work_of(
         mine, light = walk.done(heavy_work), walk.total(light_work)
         if not mine and light < _LEAST_REPEATED:
             raise UnknownWorkError(_NO_WORK)
-        record = lowered()
-        whole = read_module(record)
+        record, text = lowered()
+        whole = read_module(record, text)
         walk_of_whole = _Walk(whole, copies(whole, record, mesh), lines)
         heavy = _Both(mine, walk_of_whole.done(heavy_work), device_count, mesh or {}, causes)
         if _LEAST_PART * _total(mine) < light:
             everything = heavy.with_light(walk.done(light_work), walk_of_whole.done(light_work))
             if everything.ratio >= _LEAST_OF_ALL and everything.repeated >= _LEAST_REPEATED:
-                return everything.share(is_of_all=True)
-        return heavy.comparable().share()
+                return _placed(everything.share(is_of_all=True), text)
+        return _placed(heavy.comparable().share(), text)
     except (UnknownWorkError, UnknownAxesError) as error:
         return WorkShare(reason=str(error))
+
+
+def _placed(share: WorkShare, text: str | None) -> WorkShare:
+    """Return a share, without lines where two lines of operations with one name may be mixed up."""
+    return share if text is None else replace(share, lines=())
 
 
 class _Walk:

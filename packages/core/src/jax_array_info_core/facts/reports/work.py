@@ -90,7 +90,7 @@ class WorkShare:
     """Whether all operations count, also elementwise ones, because the program has almost no heavy ones."""
 
     lines: tuple[WorkLine, ...] = ()
-    """Work by line, the most repeated first."""
+    """Work by line, the most repeated first. Empty on JAX 0.7 and 0.8, whose programs may mix lines up."""
 
     @property
     def share_words(self) -> str:
