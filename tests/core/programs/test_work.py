@@ -291,3 +291,15 @@ def test_the_finding_has_the_line_the_passes_the_operations_and_the_mesh_axis():
         " repeated over fsdp."
     )
     assert (finding.flops, finding.mesh_axes) == (6_442_450_944, ("fsdp",))
+
+
+compiles = pytest.mark.skipif(
+    jax.__version_info__ < (0, 12), reason="before JAX 0.12, compiling a mesh of such names ends the process"
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param("gr\N{LATIN SMALL LETTER SHARP S}", marks=compiles), 'a"b'])
+def test_a_mesh_axis_whose_name_would_end_the_process_has_no_share(name):
+    mesh = line(name)
+    work = share_of(lambda x, w: x @ w, abstract(mesh, P(name), (64, 64)), abstract(mesh, P(), (64, 64)))
+    assert work.share in (None, 1)

@@ -25,12 +25,19 @@ def program_record(compiled: Any) -> bytes | None:
         return None
 
 
-def lowered_record(lowered: Any) -> bytes:
+def lowered_record(lowered: Any) -> bytes | None:
     """Return a lowered program as a serialized ``HloModuleProto``.
+
+    None if a mesh axis has a name that MLIR writes with escapes, such as one with an umlaut: XLA ends the
+    process when it reads it.
 
     Args:
         lowered: A ``jax.stages.Lowered``.
     """
+    operations = lowered.compiler_ir("stablehlo").body.operations
+    meshes = (str(part) for part in operations if part.operation.name == "sdy.mesh")
+    if any("\\" in mesh for mesh in meshes):
+        return None
     return bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
 

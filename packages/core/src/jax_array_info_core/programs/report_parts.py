@@ -199,7 +199,7 @@ def _work(program: Program, _: Fields) -> Fields:
     """Return the field of a report on the share of work of each device."""
     lowered = program.compiled.stages.lowered
 
-    def read() -> tuple[bytes, str | None]:
+    def read() -> tuple[bytes | None, str | None]:
         return lowered_record(lowered), text_for_frame_numbers(lowered)
 
     pairs = zip(program.leaves, program.interface.arguments, strict=True)

@@ -66,7 +66,7 @@ class Done(NamedTuple):
 
 def work_of(
     module: Module,
-    lowered: Callable[[], tuple[bytes, str | None]] | None,
+    lowered: Callable[[], tuple[bytes | None, str | None]] | None,
     device_count: int,
     mesh: Mapping[str, int] | None,
     lines: UserLines,
@@ -95,6 +95,8 @@ def work_of(
         if not mine and light < _LEAST_REPEATED:
             raise UnknownWorkError(_NO_WORK)
         record, text = lowered()
+        if record is None:
+            raise UnknownWorkError("XLA does not read the names of the mesh axes")
         whole = read_module(record, text)
         walk_of_whole = _Walk(whole, copies(whole, record, mesh), lines)
         heavy = _Both(mine, walk_of_whole.done(heavy_work), device_count, mesh or {}, causes)
