@@ -8,7 +8,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 needs_lines = pytest.mark.skipif(
-    (0, 7) <= jax.__version_info__ < (0, 9), reason="JAX 0.7 and 0.8 number the lines of a program otherwise"
+    (0, 7) <= jax.__version_info__ < (0, 9),
+    reason="on JAX 0.7 and 0.8, work has no lines: they can be mixed up",
 )
 """Mark of tests on the lines of work."""
 

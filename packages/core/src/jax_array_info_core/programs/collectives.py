@@ -433,9 +433,8 @@ def runs_of(moved: Iterable[Movement], executions: Mapping[str, Executions]) -> 
         executions: Number of executions of each computation.
     """
     total = 0
-    for computation, _ in {
-        (move.value.computation, move.instruction.name) for move in moved if move.sent_nbytes
-    }:
+    sending = {(move.value.computation, move.instruction.name) for move in moved if move.sent_nbytes}
+    for computation, _ in sending:
         runs = executions[computation].runs
         if runs is None or any(within and not loops_of(within) for within in runs):
             return None
