@@ -1,6 +1,7 @@
 """Output of processes: complete lines, without those of Gloo."""
 
 import itertools
+import random
 import tracemalloc
 
 import pytest
@@ -58,3 +59,16 @@ def test_an_endless_line_is_split_and_takes_little_memory():
 )
 def test_gloos_lines_and_no_others_are_left_out(written, kept):
     assert list(itertools.chain(*without_gloo([line] for line in written))) == kept
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_pieces_that_threads_of_gloo_print_at_once_are_left_out(seed):
+    choice = random.Random(seed)
+    pieces = ["[Gloo] Rank ", "12", " is connected to ", "3", " peer ranks. "]
+    pieces += ["Expected number of connected peer ranks is : ", "3", "\n"]
+    threads = [list(pieces) for _ in range(choice.randint(1, 4))]
+    written = ["before\n"]
+    while threads := [thread for thread in threads if thread]:
+        written.append(choice.choice(threads).pop(0))
+    lines = ("".join(written) + "3\n\nafter\n").encode().split(b"\n")[:-1]
+    assert [*itertools.chain(*without_gloo([line] for line in lines))] == [b"before", b"3", b"", b"after"]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -44,15 +44,21 @@ _CHUNK = 2**16
 _FULLEST = 2**20
 """Maximum bytes in a pipe, unless root has set more."""
 
-_HEAD_OF_GLOO = b"[Gloo] Rank "
-_OF_GLOO = re.compile(
-    rb"\[Gloo\] Rank (?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. "
-    rb"Expected number of connected peer ranks is : )+"
-)
-"""A line that Gloo, which runs collectives between CPUs, prints for each group of devices.
+_GLOO, _NUMBER = b"[Gloo] Rank ", b"0"
+_OF_GLOO = {
+    _GLOO: 1,
+    b" is connected to ": 1,
+    b" peer ranks. ": 1,
+    b"Expected number of connected peer ranks is : ": 1,
+    _NUMBER: 3,
+    b"\n": 1,
+}
+"""The pieces of a line that Gloo, which runs collectives between CPUs, prints for each group of devices.
 
-Its threads print at once, a piece at a time: a line may have the pieces of several, and their ends follow.
+Its threads print at once, a piece at a time: the pieces of several lines may be mixed.
 """
+
+_PIECE = re.compile(b"|".join([rb"\d+", *map(re.escape, _OF_GLOO)]))
 
 
 @contextlib.contextmanager
@@ -169,17 +175,21 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def without_gloo(pieces: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """Yield lists of lines without those of Gloo, and without the line ends of those printed at once."""
-    ends = 0
+    """Yield lists of lines without those of Gloo, and without the rest of those that were printed at once."""
+    owed: Counter[bytes] = Counter()  # the pieces of the lines that have begun
     for lines in pieces:
         kept = []
         for line in lines:
-            if _OF_GLOO.fullmatch(line):
-                ends += line.count(_HEAD_OF_GLOO) - 1
-            elif ends and not line:
-                ends -= 1
-            else:
-                kept.append(line)
+            if owed or line.startswith(_GLOO):
+                left = owed.copy()
+                for _ in range(line.count(_GLOO)):
+                    left.update(_OF_GLOO)
+                found = _PIECE.findall(line + b"\n")
+                left.subtract(_NUMBER if piece.isdigit() else piece for piece in found)
+                if len(b"".join(found)) == len(line) + 1 and min(left.values()) >= 0:
+                    owed = +left if left[b"\n"] else Counter()  # numbers may stand side by side
+                    continue
+            kept.append(line)
         yield kept
 
 
