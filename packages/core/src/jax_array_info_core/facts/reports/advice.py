@@ -13,8 +13,9 @@ from ...geometry.layouts.spec import MeshAxes
 from .left_out import LeftOut
 from .origin import Origin
 
-RemedyKind = Literal["argument", "output", "constraint"]
-"""What is changed: the sharding of arguments, that of outputs, or a constraint on an expression."""
+RemedyKind = Literal["argument", "output", "constraint", "respec", "donation"]
+"""What is changed: the sharding of arguments, that of outputs, a constraint that is added to an expression,
+the spec of a constraint that stands there, or the donation of arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
