@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jax_array_info_core.compat.lowering import sharded_struct
 from jax_array_info_core.compat.shardings import is_named
 from jax_array_info_core.geometry.layouts.spec import MeshAxes
-from jax_array_info_core.programs.advice.candidates import Axes, Edit
+from jax_array_info_core.programs.advice.edits import Axes, Edit
 
 
 class Change(NamedTuple):

@@ -20,10 +20,11 @@ from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.facts.reports.advice import ProgramFigures
-from jax_array_info_core.programs.advice.candidates import Axes, Site, SiteValue
 from jax_array_info_core.programs.advice.child import Parent
 from jax_array_info_core.programs.advice.code import constraint_code
+from jax_array_info_core.programs.advice.edits import Axes, Candidate, Ranked, Site, SiteValue
 from jax_array_info_core.programs.advice.judging import sharding_key
+from jax_array_info_core.programs.advice.ranking import ranked
 from jax_array_info_core.programs.advice.search import Base, figures_of, lacking
 from jax_array_info_core.programs.propagation.helper import NoAnswerError
 from jax_array_info_core.programs.propagation.propagation_report import propagated
@@ -176,9 +177,10 @@ def _search(task: Task, source: Source, values: Values, parent: Parent, messages
         tries = Tries(function, arguments, values, report, caveats if task.has_calls else [_NO_CALLS])
         program = tries.program()._replace(digests=source.digests)
         parent.answer(_changed(source) or program)
-        for what, change in messages:
+        asked = {"candidates": tries.candidates, "figures": tries.figures, "code": tries.code}
+        for what, about in messages:
             try:
-                parent.answer(tries.code(change) if what == "code" else tries.figures(change))
+                parent.answer(asked[what](about))
             except (Exception, SystemExit) as error:  # whatever the function, JAX or XLA raises
                 parent.answer(Failed("failed", described(error)))
         return report
@@ -330,26 +332,23 @@ class Tries:
         figures = self.figures(None)
         report = self._report
         assert isinstance(figures, ProgramFigures)
-        present = self._present()
-        values = tuple(
-            replace(value, present=tuple(present.get((value.site.file, value.site.line, value.shape), ())))
-            for _, _, value in self._values.by_site.values()
-        )
         numbers = {argument.path: number for number, argument in enumerate(report.arguments)}
         return Program(
             Base(
                 report=report,
                 tried_as=figures,
-                values=values,
                 seconds=time.monotonic() - start,
-                has_places=self._has_places,
-                has_outputs=self._has_outputs,
                 caveats=tuple(self._caveats()),
             ),
             tuple(numbers),
             tuple(output.path for output in report.outputs),
             tuple(numbers[donation.path] for donation in report.donations or () if donation.path in numbers),
         )
+
+    def candidates(self, applied: Candidate | None) -> Ranked:
+        """Return the candidates on top of one that is applied, in the order of their tries."""
+        sites = [value for _, _, value in self._values.by_site.values()]
+        return ranked(self._lowered(None), self._report, sites, applied, can_place=self._has_places)
 
     def _caveats(self) -> Iterator[str]:
         """Yield what cannot be changed."""
@@ -362,22 +361,6 @@ class Tries:
             yield _NO_SHARD_MAP
         if self._report.origin is not None and _is_hidden(self._report.origin.file):
             yield _INSTALLED
-
-    def _present(self) -> dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]]:
-        """Return the shardings after propagation of the values of each line, by file, line and shape."""
-        present: dict[tuple[str, int, tuple[int, ...]], dict[Axes, None]] = {}
-        with contextlib.suppress(NoAnswerError, UnsupportedValueError):
-            require_shardy()
-            lowered = self._lowered(None)
-            lines = UserLines()
-            program = propagated(lowered, self._report.arguments, self._report.outputs, lines)
-            for operation in program.graph.operations:
-                for value in operation.results:
-                    for frame in operation.place.frames:
-                        if value.shape is not None and not lines.is_hidden(frame.file):
-                            axes = (*value.axes, *[()] * (len(value.shape) - len(value.axes)))
-                            present.setdefault((frame.file, frame.line, value.shape), {})[axes] = None
-        return present
 
     def _lowered(self, change: Change | None) -> Any:
         """Return the lowered program with a change."""

@@ -12,15 +12,13 @@ from typing import Any
 from jax_array_info_core.base.quantities import counted, duration_words
 from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyPlace
 from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
-from jax_array_info_core.programs.advice.candidates import Edit
+from jax_array_info_core.programs.advice.edits import Candidate, Ranked
 from jax_array_info_core.programs.advice.child import Child
 from jax_array_info_core.programs.advice.search import (
     Base,
     EndedError,
     TimeOverError,
     TryFailedError,
-    TwinError,
-    because_of,
     figures_of,
     lacking,
     resolved_by,
@@ -127,17 +125,22 @@ class SourceEngine:
         self._digests.update(program.digests)
         return self._program
 
-    def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
-        """Return the figures of the program with a change, compiled in about half of the time."""
-        figures: ProgramFigures = self._asked("figures", edit, deadline)
+    def candidates(self, applied: Candidate | None, deadline: float) -> Ranked:
+        """Return the candidates on top of one that is applied, in the order of their tries."""
+        ranked: Ranked = self._asked("candidates", applied, deadline)
+        return ranked
+
+    def tried(self, candidate: Candidate, deadline: float) -> ProgramFigures:
+        """Return the figures of the program with a candidate."""
+        figures: ProgramFigures = self._asked("figures", candidate, deadline)
         return figures
 
-    def _asked(self, what: str, edit: Edit, deadline: float) -> Any:
+    def _asked(self, what: str, about: Any, deadline: float) -> Any:
         try:
             if self._child is None:
                 self._start(deadline)
             assert self._child is not None
-            answer = self._child.ask((what, self._change(edit)), deadline)
+            answer = self._child.ask((what, about), deadline)
         except (EndedError, TimeOverError):  # a check in C++ failed, its memory was full, or it takes long
             self.close()
             raise
@@ -145,7 +148,7 @@ class SourceEngine:
             self.close()
             raise EndedError(str(error)) from error
         if isinstance(answer, Failed):
-            raise (TwinError if answer.kind == "twin" else TryFailedError)(answer.message)
+            raise TryFailedError(answer.message)
         return answer
 
     def _change(self, edit: Edit, code: str = "", imports: str = "") -> Change:
@@ -180,7 +183,7 @@ class SourceEngine:
             imports=imports,
             before=figures_of(self._base),
             after=figures_of(report),
-            because=because_of(self._base, edit),
+            because=candidate.because,
             resolved=resolved_by(self._base, report),
         )
 

@@ -12,7 +12,7 @@ from importlib.util import decode_source
 from types import CodeType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from jax_array_info_core.programs.advice.candidates import Site
+from jax_array_info_core.programs.advice.edits import Site
 
 from .changes import Change
 

@@ -91,3 +91,11 @@ class Candidate(NamedTuple):
     """The same in the lowered program."""
     weight: float = 0.0
     """Bytes that may be saved, about: it orders the candidates of a rule."""
+
+
+class Ranked(NamedTuple):
+    """The candidates of a program, in the order of their tries."""
+
+    candidates: tuple[Candidate, ...]
+    by_propagation: bool
+    """Whether Shardy's propagation has ranked them."""

@@ -10,33 +10,32 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from ...base.quantities import counted, known_sum
-from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy, RemedyKind
-from ...facts.reports.collectives import because_words
+from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy
 from ...facts.reports.left_out import ALL, Parts
 from ...facts.reports.program import ProgramReport
 from ..assertions import collective_words
-from .candidates import Edit, SiteValue, edits_in_order, pointed_at, weights_of
+from .edits import Candidate, Ranked
 from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
 
 NEEDED = ("collectives", "memory", "FLOPs", ALL)
 """Parts of the report on a program that have the figures by which changes are compared."""
 _LEAST_TRIES, _MOST_REASONS = 3, 5
-_MOST_ENDS = 3
-"""Number of times that changes of a kind can end the process."""
+_FIRST, _FURTHER = 12, 5
+"""Number of candidates that are tried before the best stays, and of those on top of it."""
+_MOST_CHANGES = 3
+"""Number of changes that stay, each on top of the others."""
+_MOST_ENDS = 2
+"""Number of times that the candidates of a rule can end the process."""
 _LEAST_SECONDS = 600.0
 """Time that the program as it is may take, whatever the budget."""
-_LEVEL = 0.6
-"""Time of a try as a part of that of the first compilation."""
-_FOR_PROOFS = 3
-"""Times that the first compilation took which are left for proofs."""
+_LEVEL = 0.25
+"""Time of a try as a part of that of the first compilation, about."""
+_FOR_PROOFS = 2
+"""Times that the first answer took which are left for proofs."""
 
 
 class TryFailedError(Exception):
     """A change that JAX or XLA refuses, or that cannot be written in the source."""
-
-
-class TwinError(TryFailedError):
-    """A change that gives the same program as one before, or as none."""
 
 
 class EndedError(TryFailedError):
@@ -57,17 +56,8 @@ class Base:
     tried_as: ProgramFigures
     """Its figures, compiled as a change is that is tried."""
 
-    values: tuple[SiteValue, ...] = ()
-    """The expressions of its source that can have a constraint."""
-
     seconds: float = 0.0
     """Time of its compilation."""
-
-    has_places: bool = True
-    """Whether its arguments and outputs can have other shardings."""
-
-    has_outputs: bool = True
-    """Whether its outputs can have other shardings, too."""
 
     caveats: tuple[str, ...] = ()
     """What cannot be changed, and why."""
@@ -83,16 +73,24 @@ class Engine(Protocol):
             deadline: When to stop waiting for it, on ``time.monotonic``.
         """
 
-    def tried(self, edit: Edit, deadline: float) -> ProgramFigures:
-        """Return the figures of the program with a change, compiled as fast as the backend can.
+    def candidates(self, applied: Candidate | None, deadline: float) -> Ranked:
+        """Return the candidates on top of one that is applied, each with its changes, best first.
 
         Raises:
-            TryFailedError: If it cannot be applied or compiled; ``TwinError`` if it is that of another.
+            EndedError: If the process ends.
             TimeOverError: If it takes longer than until the deadline, on ``time.monotonic``.
         """
 
-    def proved(self, edit: Edit, deadline: float) -> Remedy:
-        """Return a change as it is written, with the figures of both programs, compiled with all options.
+    def tried(self, candidate: Candidate, deadline: float) -> ProgramFigures:
+        """Return the figures of the program with a candidate, compiled as fast as the backend can.
+
+        Raises:
+            TryFailedError: If it cannot be applied or compiled.
+            TimeOverError: If it takes longer than until the deadline.
+        """
+
+    def proved(self, candidate: Candidate, figures: ProgramFigures, deadline: float) -> Remedy:
+        """Return a candidate as it is written, with the figures of both programs, compiled with all options.
 
         Raises:
             TryFailedError: If it cannot be applied where it is to be written.
@@ -101,16 +99,8 @@ class Engine(Protocol):
 
 
 class _Tried(NamedTuple):
-    edit: Edit
+    candidate: Candidate
     figures: ProgramFigures
-
-
-class _Tries(NamedTuple):
-    measured: list[_Tried]
-    refused: list[str]
-    """Why others failed, each in words."""
-    untried: int
-    """Number of those for which there was no time, or that would end the process, too."""
 
 
 class _Proofs(NamedTuple):
@@ -121,27 +111,21 @@ class _Proofs(NamedTuple):
     """Number of those for which there was no time."""
 
 
-def advised(
-    engine: Engine, budget: float, *, most: int | None = None, now: Callable[[], float] = time.monotonic
-) -> AdviceReport:
+def advised(engine: Engine, budget: float, *, now: Callable[[], float] = time.monotonic) -> AdviceReport:
     """Return the changes that help, from those that can be tried and proved within a time.
 
     Args:
         engine: What applies and compiles changes.
-        budget: The time for tries and proofs, in seconds, without that of the program as it is. What has
-            begun is ended after twice as long.
-        most: Maximum number of changes that are tried; None for as many as there is time for.
+        budget: The time for tries and proofs, in seconds, without that of the program as it is.
         now: The clock.
     """
     start = now()
     base = engine.base(start + max(2 * budget, _LEAST_SECONDS))
     compiled = now()
-    deadline = compiled + 2 * budget
-    stop = compiled + budget - min(_FOR_PROOFS * (compiled - start), budget / 2)
+    deadline = compiled + budget
+    stop = deadline - min(_FOR_PROOFS * (compiled - start), budget / 2)
     report = base.report
     parts = Parts([part for part in report.left_out if part.part in NEEDED])
-    edits = edits_in_order(report, base.values, weights_of(report), has_places=base.has_places, parts=parts)
-    edits = [edit for edit in edits if base.has_outputs or not edit.outputs]
     advice = AdviceReport(
         name=report.name,
         origin=report.origin,
@@ -150,17 +134,20 @@ def advised(
         platform=report.platform,
         topology=report.topology,
         base=figures_of(report),
-        reason=_reason(base, edits, parts),
+        reason=_reason(base, parts),
         caveats=(*base.caveats, *(part.words for part in parts.left_out)),
         left_out=parts.left_out,
     )
     if advice.reason is None and (reason := _short(_LEVEL * base.seconds, stop - now())):
         reasons = tuple(map(collective_words, (report.collectives or ())[:_MOST_REASONS]))
         advice = replace(advice, reason=reason, reasons=reasons)
+    if advice.reason is None:
+        search = _Search(engine, base, lambda: now() < stop, stop)
+        search.run()
+        advice = replace(advice, reason=search.reason)
     if advice.reason is not None:
         return replace(advice, seconds=now() - start)
-    tries = _tried(engine, edits, most, lambda: now() < stop, deadline)
-    proofs = _proved(engine, base, tries.measured, lambda: now() < deadline, deadline)
+    proofs = _proved(engine, base, search.measured, lambda: now() < deadline, deadline)
     better, trades = (
         [remedy for remedy in proofs.remedies if verdict(remedy.before, remedy.after) == kind]
         for kind in ("better", "trade")
@@ -169,19 +156,102 @@ def advised(
         advice,
         remedies=tuple(best_of(better, lambda remedy: remedy.after, MOST_REMEDIES)),
         trades=tuple(best_of(trades, lambda remedy: remedy.after, MOST_TRADES)),
-        tried=len(tries.measured),
-        failed=len(tries.refused) + len(proofs.refused),
+        tried=len(search.measured),
+        failed=len(search.refused) + len(proofs.refused),
         unproved=proofs.late + len(proofs.refused),
-        untried=tries.untried,
+        untried=search.untried,
+        is_ranked=search.is_ranked,
         seconds=now() - start,
-        caveats=(*advice.caveats, *_failures(tries, proofs)),
+        caveats=(*advice.caveats, *_failures(search, proofs)),
     )
 
 
-def _reason(base: Base, edits: Sequence[Edit], parts: Parts) -> str | None:
+class _Search:
+    """The tries: the first candidates, then others on top of the best; all of them if none helps.
+
+    Args:
+        engine: What applies and compiles changes.
+        base: The program as it is.
+        has_time: Function that returns whether another try can begin.
+        deadline: When a try under way is ended.
+    """
+
+    def __init__(self, engine: Engine, base: Base, has_time: Callable[[], bool], deadline: float) -> None:
+        self._engine = engine
+        self._base = base
+        self._has_time = has_time
+        self._deadline = deadline
+        self._ends = Counter[str]()
+        self.measured: list[_Tried] = []
+        self.refused: list[str] = []
+        """Why others failed, each in words."""
+        self.untried = 0
+        """Number of those for which there was no time, or that would end the process, too."""
+        self.is_ranked = True
+        self.reason: str | None = None
+        """Why there is none to try."""
+
+    def run(self) -> None:
+        """Try candidates while there is time."""
+        left = self._candidates(None)
+        if not left:
+            self.reason = _NOTHING
+            return
+        first, left = left[:_FIRST], left[_FIRST:]
+        best = self._best_of(first, self._base.tried_as)
+        while best is None and left and self._has_time():
+            best, left = self._best_of(left[:_FIRST], self._base.tried_as), left[_FIRST:]
+        self.untried += len(left)
+        for _ in range(_MOST_CHANGES - 1):
+            if best is None or not self._has_time():
+                break
+            further = self._candidates(best.candidate)
+            best = self._best_of(further[:_FURTHER], best.figures)
+
+    def _candidates(self, applied: Candidate | None) -> list[Candidate]:
+        """Return the candidates on top of one; none if there is no answer in time."""
+        try:
+            ranked = self._engine.candidates(applied, self._deadline)
+        except (TryFailedError, TimeOverError) as error:
+            if applied is None:
+                raise
+            self.refused.append(str(error))
+            return []
+        self.is_ranked &= ranked.by_propagation
+        return [*ranked.candidates]
+
+    def _best_of(self, candidates: Sequence[Candidate], before: ProgramFigures) -> _Tried | None:
+        """Try candidates, and return the best that is better than the program before; None if none is."""
+        better = []
+        for number, candidate in enumerate(candidates):
+            if not self._has_time():
+                self.untried += len(candidates) - number
+                break
+            if self._ends[candidate.rule] >= _MOST_ENDS:
+                self.untried += 1
+                continue
+            try:
+                tried = _Tried(candidate, self._engine.tried(candidate, self._deadline))
+            except TimeOverError:
+                self.untried += len(candidates) - number
+                break
+            except TryFailedError as error:
+                self.refused.append(str(error))
+                self._ends[candidate.rule] += isinstance(error, EndedError)
+                continue
+            self.measured.append(tried)
+            if verdict(before, tried.figures) == "better":
+                better.append(tried)
+        return next(iter(best_of(better, lambda tried: tried.figures, 1)), None)
+
+
+_NOTHING = "no change to try: nothing that the program sends or holds can be sharded in another way"
+
+
+def _reason(base: Base, parts: Parts) -> str | None:
     """Return why no change is tried; None if some are."""
     figures = figures_of(base.report)
-    if parts.left_out and (not edits or lacking(base.report)):
+    if parts.left_out and lacking(base.report):
         return f"no change is tried: {parts.left_out[0].words}"
     if base.report.mesh is None or base.report.device_count < 2:
         return "no change to try: the program runs on one device"
@@ -191,8 +261,6 @@ def _reason(base: Base, edits: Sequence[Edit], parts: Parts) -> str | None:
         return "no change is tried: the bytes that the program sends are unknown, so none can be compared"
     if figures.flops is None:
         return "no change is tried: the FLOPs of the program are unknown, so none can be compared"
-    if not edits:
-        return "no change to try: nothing that the program sends or holds can be sharded in another way"
     return None
 
 
@@ -212,34 +280,6 @@ def _short(seconds: float, available: float) -> str | None:
     )
 
 
-def _tried(
-    engine: Engine, edits: Sequence[Edit], most: int | None, has_time: Callable[[], bool], deadline: float
-) -> _Tries:
-    """Measure changes while there is time, at most so many without those that are twins.
-
-    A kind of change that has ended the process is tried after the others, and no more after some ends.
-    """
-    measured, refused, untried = list[_Tried](), list[str](), 0
-    left, ends = [*edits], Counter[RemedyKind]()
-    while left and has_time() and (most is None or len(measured) + len(refused) < most):
-        edit = left.pop(0)
-        try:
-            measured.append(_Tried(edit, engine.tried(edit, deadline)))
-        except TwinError:
-            continue
-        except TryFailedError as error:
-            refused.append(str(error))
-            ends[edit.kind] += isinstance(error, EndedError)
-            if ends[edit.kind] > _MOST_ENDS:
-                untried += sum(one.kind == edit.kind for one in left)
-                left = [one for one in left if one.kind != edit.kind]
-            left.sort(key=lambda one: ends[one.kind])
-        except TimeOverError:
-            untried += 1
-            break
-    return _Tries(measured, refused, untried + len(left))
-
-
 def _proved(
     engine: Engine, base: Base, tried: Sequence[_Tried], has_time: Callable[[], bool], deadline: float
 ) -> _Proofs:
@@ -253,7 +293,7 @@ def _proved(
             try:
                 if not has_time():
                     raise TimeOverError
-                remedies.append(engine.proved(change.edit, deadline))
+                remedies.append(engine.proved(*change, deadline))
             except TryFailedError as error:
                 refused.append(str(error))
             except TimeOverError:
@@ -261,11 +301,11 @@ def _proved(
     return _Proofs(remedies, refused, late)
 
 
-def _failures(tries: _Tries, proofs: _Proofs) -> Iterator[str]:
+def _failures(search: _Search, proofs: _Proofs) -> Iterator[str]:
     """Yield the numbers of changes that failed or were not proved, with a reason."""
-    if tries.refused and not tries.measured:
-        changes = counted(len(tries.refused), "change", "changes")
-        yield f"Each of {changes} failed, the last with {tries.refused[-1]}"
+    if search.refused and not search.measured:
+        changes = counted(len(search.refused), "change", "changes")
+        yield f"Each of {changes} failed, the last with {search.refused[-1]}"
     if proofs.late:
         changes = counted(proofs.late, "change", "changes")
         yield f"{changes} that may help could not be proved in time: --budget"
@@ -273,22 +313,6 @@ def _failures(tries: _Tries, proofs: _Proofs) -> Iterator[str]:
         changes = counted(len(proofs.refused), "change", "changes")
         problem = next(filter(None, proofs.refused), "")
         yield f"{changes} that may help could not be proved{problem and ': '}{problem}"
-
-
-def because_of(report: ProgramReport, edit: Edit) -> str:
-    """Return why the largest collective is needed that a change is about, in words; empty if unknown.
-
-    Args:
-        report: The program without the change.
-        edit: The change.
-    """
-    words: dict[str, int] = {}
-    for collective in reversed(report.collectives or ()):
-        lines, paths = pointed_at(collective)
-        is_at_line = edit.site is not None and (edit.site.file, edit.site.line) in lines
-        if is_at_line or not paths.isdisjoint((*edit.arguments, *edit.outputs)):
-            words[because_words(collective)] = collective.total_nbytes or 0
-    return max(filter(None, words), key=words.__getitem__, default="")
 
 
 def resolved_by(before: ProgramReport, after: ProgramReport) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from .axis_origins import Named, Propagated, line_of, origins_of
 from .batch import lost_batches
 from .conflicts import conflicts, losses_of, lost_axes, most_first, where
 from .graph import Axes, Graph, Operation, Value, has_axis, nbytes, read_place, remembered, shard_of
-from .helper import NoAnswerError, ask, start
+from .helper import NoAnswerError, ask_edited, start
 from .ways import MOST_STEPS, batch_axes, is_fused, is_returned
 from .wire import read_graph
 
@@ -311,7 +311,11 @@ def propagation_report(
 
 
 def propagated(
-    lowered: Any, arguments: Sequence[ProgramValue], outputs: Sequence[ProgramValue], lines: UserLines
+    lowered: Any,
+    arguments: Sequence[ProgramValue],
+    outputs: Sequence[ProgramValue],
+    lines: UserLines,
+    edits: Sequence[Any] = (),
 ) -> Propagated:
     """Return a lowered program after Shardy's propagation.
 
@@ -320,11 +324,12 @@ def propagated(
         arguments: Its arguments, with the pruned ones.
         outputs: Its outputs.
         lines: The search for the user's line.
+        edits: Edits that are made before, as ``module_edits.py`` has them.
 
     Raises:
         NoAnswerError: If Shardy gives no answer.
     """
-    graph = read_graph(ask(module_bytecode(lowered)))
+    graph = read_graph(ask_edited(module_bytecode(lowered), edits))
     kept, returned = (
         [Named(leaf.path, _requested(leaf)) for leaf in leaves if not leaf.is_pruned]
         for leaves in (arguments, outputs)

@@ -1,0 +1,165 @@
+"""The order of candidates: what Shardy alone tells of each, and what the rules say, in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...arrays.origins.origins import UserLines
+from ...base.errors import UnsupportedValueError
+from ...compat.lowering import require_shardy
+from ...compat.programs import argument_locations, module_bytecode
+from ...facts.reports.program import ProgramReport
+from ...facts.reports.program_values import ProgramValue
+from ...geometry.layouts.spec import Spec
+from ..propagation.axis_origins import Named, Propagated
+from ..propagation.graph import Graph, Value
+from ..propagation.helper import NoAnswerError, ask_edited, estimates
+from ..propagation.propagation_report import propagated
+from ..propagation.wire import Estimate, read_graph
+from .edits import Candidate, Edit, Ranked, SiteValue
+from .pins import Pins
+from .rules import candidates
+
+MOST_ESTIMATED = 100
+"""Number of candidates that are estimated, the first of the rules."""
+_FEW_NBYTES = 10_000
+"""Bytes sent that make no difference."""
+_MARGIN = 0.05
+Estimates = Callable[[Sequence[Sequence[Edit]]], Sequence[Estimate | None]]
+"""Function that returns what Shardy tells of programs with some edits: None where it has no answer."""
+
+
+_SECONDS = 60.0
+"""Time for the estimates of a program."""
+
+
+def ranked(
+    lowered: Any,
+    report: ProgramReport,
+    sites: Sequence[SiteValue],
+    applied: Candidate | None = None,
+    *,
+    can_place: bool = True,
+) -> Ranked:
+    """Return the candidates of a program in the order of their tries, on top of one that is applied.
+
+    Without Shardy's propagation, they are those that need the report alone, in the order of the rules.
+
+    Args:
+        lowered: The lowered program, without the applied candidate.
+        report: The report on it.
+        sites: The expressions of the user's source whose values are arrays.
+        applied: The candidate that is applied.
+        can_place: Whether arguments and outputs can have other shardings.
+    """
+    before = () if applied is None else applied.edits
+    lines = UserLines()
+    try:
+        require_shardy()
+        bytecode = module_bytecode(lowered)
+        program = propagated(lowered, report.arguments, report.outputs, lines, before)
+    except (NoAnswerError, UnsupportedValueError):
+        if applied is not None:
+            return Ranked((), by_propagation=False)
+        program = _as_reported(report, len(argument_locations(lowered)), lines)
+        pins = Pins(program, report, (), _no_answer, can_place=can_place)
+        return Ranked(tuple(candidates(pins)), by_propagation=False)
+
+    def ask(edits: Sequence[Edit]) -> Graph:
+        return read_graph(ask_edited(bytecode, merged(before, edits)))
+
+    def estimated(lists: Sequence[Sequence[Edit]]) -> Sequence[Estimate | None]:
+        return estimates(bytecode, lists, _SECONDS)
+
+    proposed = candidates(Pins(program, report, sites, ask, can_place=can_place))
+    every = [combined(applied, candidate) for candidate in proposed]
+    return Ranked(tuple(in_order(every, estimated, before)), by_propagation=True)
+
+
+def _no_answer(edits: Sequence[Edit]) -> Graph:
+    raise NoAnswerError("there is no propagation")
+
+
+def _as_reported(report: ProgramReport, count: int, lines: UserLines) -> Propagated:
+    """Return the arguments and outputs of a program, without what is between them.
+
+    Args:
+        report: The report on the program.
+        count: Number of the arguments of the lowered program. Tokens and hoisted constants come first.
+        lines: The search for the user's line.
+    """
+    kept = [argument for argument in report.arguments if not argument.is_pruned]
+    added = count - len(kept)
+    values = [*(Value("token", None) for _ in range(added)), *map(_value, kept)]
+    outputs = [_value(output) for output in report.outputs]
+    graph = Graph(dict(report.mesh.shape) if report.mesh else {}, [*values, *outputs], count)
+    graph.outputs = outputs
+    named = [*[Named()] * added, *(Named(argument.path) for argument in kept)]
+    return Propagated(graph, named, [Named(output.path) for output in report.outputs], lines)
+
+
+def _value(leaf: ProgramValue) -> Value:
+    """Return an argument or an output as it is in the compiled program."""
+    spec = (leaf.got.spec if leaf.got is not None else None) or Spec(())
+    shape = tuple(size for size in leaf.shape if isinstance(size, int))
+    is_known = len(shape) == len(leaf.shape)
+    axes = (*spec.axes, *[()] * (len(shape) - len(spec.axes)))
+    return Value(str(leaf.dtype), shape if is_known else None, axes)
+
+
+def in_order(
+    proposed: Sequence[Candidate], estimates: Estimates, applied: Sequence[Edit] = ()
+) -> list[Candidate]:
+    """Return candidates in the order of their tries: the estimate's first, the rules' first, its second.
+
+    An estimate orders and does not judge. Of candidates with one estimate, the first of the rules is kept.
+
+    Args:
+        proposed: The candidates, in the order of the rules.
+        estimates: Function that returns the estimates.
+        applied: The edits that are in the program before.
+    """
+    asked = proposed[:MOST_ESTIMATED]
+    base, *answers = estimates([applied, *(candidate.edits for candidate in asked)])
+    if base is None:
+        return [*proposed]
+    first: dict[object, int] = {}
+    for number, answer in enumerate(answers):
+        first.setdefault(answer or number, number)
+    numbers = [*first.values()]
+    by_estimate = sorted(numbers, key=lambda number: _score(answers[number], base))
+    mixed = (number for pair in zip(by_estimate, numbers, strict=True) for number in pair)
+    return [*(asked[number] for number in dict.fromkeys(mixed)), *proposed[MOST_ESTIMATED:]]
+
+
+def _score(estimate: Estimate | None, base: Estimate) -> float:
+    """Return how good a program seems, compared with another one: less is better."""
+    if estimate is None:
+        return float("inf")
+    sent = (estimate.sent + _FEW_NBYTES) / (base.sent + _FEW_NBYTES)
+    flops = estimate.flops / base.flops - 1 if base.flops else 0.0
+    return (
+        sent + estimate.value_nbytes / max(base.value_nbytes, 1) + (3 * flops if flops > _MARGIN else flops)
+    )
+
+
+def combined(applied: Candidate | None, further: Candidate) -> Candidate:
+    """Return one candidate on top of another: of two changes of one place, the later one stays."""
+    if applied is None:
+        return further
+    pins = {
+        (pin.kind, pin.paths, pin.site, pin.frames): pin
+        for pin in itertools.chain(applied.pins, further.pins)
+    }
+    because = "; ".join(dict.fromkeys((applied.because, further.because)))
+    return Candidate(
+        further.rule, because, tuple(pins.values()), merged(applied.edits, further.edits), further.weight
+    )
+
+
+def merged(before: Sequence[Edit], after: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Return edits on top of others: of two of one sharding, the later one stays."""
+    edits = itertools.chain(before, after)
+    return tuple({(edit.kind, edit.number, edit.place): edit for edit in edits}.values())
