@@ -277,6 +277,10 @@ class Operation:
     manual: tuple[str, ...] = ()
     """Mesh axes that a ``shard_map`` makes manual inside of it."""
 
+    number: int | None = None
+    """Number in the module as it is read, as in ``edits.Edit``. Operations of a function that is called
+    several times share theirs. None if a pass added it."""
+
     @cached_property
     def tensors(self) -> tuple[Value, ...]:
         """Operands and results."""

@@ -14,12 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...base.files import Descriptor, LostError
-from .wire import Answer, Reply, read_reply
+from .wire import Answer, Estimate, Reply, read_reply
 
 TIMEOUT_SECONDS = 30
 _END_SECONDS = 5
@@ -59,29 +59,33 @@ class Helper(NamedTuple):
             return not events.poll(0)
         return False
 
-    def ask(self, bytecode: bytes, deadline: float) -> Reply:
-        """Send a question, and return the reply.
+    def ask(self, question: bytes, deadline: float, count: int = 1) -> list[Reply]:
+        """Send a question, and return so many replies.
+
+        There are fewer after the deadline, and if it ends: then the last one has how.
 
         Raises:
-            EndedError: If it ends.
-            TimeoutError: If there is no answer at the deadline.
+            EndedError: If it ends before the first reply.
+            TimeoutError: If there is no reply at the deadline.
         """
         connection = self.connection
+        replies: list[Reply] = []
         try:
             self.socket.status()
             connection.settimeout(_left(deadline))
             with contextlib.suppress(ConnectionError):  # how it ended is sent before
-                connection.sendall(len(bytecode).to_bytes(8, "little") + bytecode, _NO_SIGNAL)
-            size = int.from_bytes(_received(connection, 8, deadline), "little")
-            reply = read_reply(_received(connection, size, deadline))
+                connection.sendall(len(question).to_bytes(8, "little") + question, _NO_SIGNAL)
+            while len(replies) < count and (not replies or replies[-1].ended is None):
+                size = int.from_bytes(_received(connection, 8, deadline), "little")
+                replies.append(read_reply(_received(connection, size, deadline)))
         except TimeoutError:
-            raise
+            if not replies:
+                raise
         except (OSError, EOFError, ValueError):
-            reply = Reply(ended="")
-        if reply.ended is not None:
-            words = f"the helper process that ran Shardy ended{reply.ended}, and your program is safe"
-            raise EndedError(words)
-        return reply
+            replies.append(Reply(ended=""))
+        if (how := replies[0].ended) is not None:
+            raise EndedError(f"the helper process that ran Shardy ended{how}, and your program is safe")
+        return replies
 
     def end(self) -> None:
         """End it. A child is waited for."""
@@ -233,11 +237,22 @@ class Worker:
         """Return the reply of the helper.
 
         Args:
-            question: A module of MLIR as bytecode, or an expression as JSON.
+            question: A module of MLIR as bytecode, perhaps with edits, or an expression as JSON.
             seconds: Time after which the helper is ended.
 
         Raises:
             NoAnswerError: If the helper cannot be started, ends, needs longer, or refuses the question.
+        """
+        (reply,) = self.ask_all(question, 1, seconds)
+        if reply.error:
+            raise NoAnswerError(reply.error)
+        return reply
+
+    def ask_all(self, question: bytes, count: int, seconds: float) -> list[Reply]:
+        """Return so many replies of the helper, or those until it ends or the time is over.
+
+        Raises:
+            NoAnswerError: If there is none.
         """
         deadline = time.monotonic() + seconds
         with self._lock:
@@ -245,21 +260,21 @@ class Worker:
                 before = self._helper
                 helper = self._running(deadline)
                 try:
-                    reply = helper.ask(question, deadline)
+                    replies = helper.ask(question, deadline, count)
                 except EndedError:  # perhaps before it had the question
                     if helper is not before:
                         raise
                     self._end()
-                    reply = self._running(deadline).ask(question, deadline)
+                    replies = self._running(deadline).ask(question, deadline, count)
             except BaseException as error:  # also an interrupt: its answer must not be the next one
                 self._end()
                 if isinstance(error, TimeoutError):
                     raise NoAnswerError(f"no answer within {seconds:g} s") from None
                 raise
+            if len(replies) < count:
+                self._end()
             self._rest()
-        if reply.error:
-            raise NoAnswerError(reply.error)
-        return reply
+        return replies
 
     def start(self) -> None:
         """Start the helper, unless it runs, so that it is ready when it is asked, which finds any failure."""
@@ -317,9 +332,53 @@ def ask(bytecode: bytes) -> Answer:
     Raises:
         NoAnswerError: If the passes gave none.
     """
-    if (answer := _worker().ask(bytecode).answer) is None:
+    return ask_edited(bytecode, ())
+
+
+def ask_edited(bytecode: bytes, edits: Sequence[tuple[Any, ...]]) -> Answer:
+    """Return a module with edits after Shardy's propagation.
+
+    Args:
+        bytecode: The module.
+        edits: Rows of ``advice.edits.Edit``.
+
+    Raises:
+        NoAnswerError: If the passes gave none.
+    """
+    question = _question({"edits": edits}, bytecode) if edits else bytecode
+    if (answer := _worker().ask(question).answer) is None:
         raise NoAnswerError("the helper process gave no answer")
     return answer
+
+
+def estimates(
+    bytecode: bytes, edits: Sequence[Sequence[tuple[Any, ...]]], seconds: float
+) -> list[Estimate | None]:
+    """Return an estimate of a module for each list of edits.
+
+    It is None where Shardy refuses the module or ends the helper, and after the time is over.
+
+    Args:
+        bytecode: The module.
+        edits: Lists of rows of ``advice.edits.Edit``; an empty one for the module as it is.
+        seconds: Time after which the helper is ended.
+    """
+    deadline = time.monotonic() + seconds
+    found: list[Estimate | None] = []
+    while len(found) < len(edits) and time.monotonic() < deadline:
+        rest = edits[len(found) :]
+        question = _question({"estimates": rest}, bytecode)
+        try:
+            found += [reply.estimate for reply in _worker().ask_all(question, len(rest), _left(deadline))]
+        except EndedError:
+            found.append(None)
+        except NoAnswerError:
+            break
+    return found + [None] * (len(edits) - len(found))
+
+
+def _question(header: dict[str, Any], bytecode: bytes) -> bytes:
+    return json.dumps(header).encode() + b"\n" + bytecode
 
 
 def ask_sent(question: bytes, seconds: float) -> int | None:

@@ -42,6 +42,8 @@ class OperationRow(NamedTuple):
     origin: str | None
     """Name of a constraint or a ``shard_map`` in origins."""
     request: int | None
+    number: int | None
+    """Number in the module as it is read, as in ``edits.Edit``; None if a pass added it."""
     blocks: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Arguments and operations of each block."""
 
@@ -82,11 +84,23 @@ class Answer:
     rules: tuple[RuleRow, ...]
 
 
+class Estimate(NamedTuple):
+    """What a device sends, computes and holds, as Shardy's collectives have it."""
+
+    sent: int
+    """Bytes sent."""
+    flops: int
+    """FLOPs of products."""
+    value_nbytes: int
+    """Bytes of all values, each once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One of an answer, a number of bytes, an error, and how the process ended."""
+    """One of an answer, an estimate, a number of bytes, an error, and how the process ended."""
 
     answer: Answer | None = None
+    estimate: Estimate | None = None
     sent_nbytes: int | None = None
     """Bytes that a device sends for an expression; None if the question was another one."""
     error: str = ""
@@ -125,6 +139,7 @@ class _Reading:
             results=tuple(map(values.__getitem__, row.results)),
             rule=None if row.rule is None else self.rules[row.rule],
             origin=row.origin,
+            number=row.number,
             requested=() if row.request is None else self.answer.requests[row.request],
             outside=outside,
             manual=self.answer.manual.get(number, ()),

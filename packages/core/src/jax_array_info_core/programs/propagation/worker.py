@@ -1,9 +1,11 @@
-"""A program that runs Shardy's passes on modules of MLIR. It imports jaxlib, and nothing of this package.
+"""A program that runs Shardy's passes on modules of MLIR. It imports this package when a question needs it.
 
-``watcher.py`` starts it with the seconds that a question may take, and the import path as JSON. Standard
-input is a socket. A question is the number of bytes of a module, as 8 bytes, and the module as bytecode; the
-answer is the number of bytes, and JSON, which ``wire.py`` reads. The program ends when the socket is closed,
-after a minute without a question, and if a question takes too long.
+``watcher.py`` starts it with the seconds that a reply may take, and the import path as JSON. Standard input
+is a socket. A question is its number of bytes, as 8 bytes, and a module as bytecode, or an expression as
+JSON. A line of JSON before the module has edits of it: ``{"edits": [...]}``, or
+``{"estimates": [[...], ...]}`` for a reply to each list. A reply is its number of bytes, and JSON, which
+``wire.py`` reads. The program ends when the socket is closed, after a minute without a question, and if a
+reply takes too long.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 IDLE_SECONDS = 60
+_PACKAGE = "jax_array_info_core.programs.propagation"
 
 PASSES = (
     "chlo-legalize-to-stablehlo",
@@ -44,6 +47,8 @@ Only the propagation records origins, those of constraints among them. The pass 
 one for a value that enters or leaves a region, where a ``shard_map`` takes it; with origins of its own, it
 then reads the name of that constraint, which has none, and crashes."""
 
+_MARK = "number_in_module"
+"""The attribute of an operation with its number in the module as it is read. No pass takes it away."""
 _SHARDING, _ORIGINS = "sdy.sharding", "sdy.sharding_origins"
 _NAME, _RULE = "sdy.sharding_origin_name", "sdy.sharding_rule"
 _EDGE = "sdy.data_flow_edge"
@@ -146,6 +151,7 @@ class Walk:
             [*map(self._number, results)],
             self.rules(attributes[_RULE]) if _RULE in attributes else None,
             *self._named(attributes),
+            self._ir.IntegerAttr(attributes[_MARK]).value if _MARK in attributes else None,
         ]
         self.operations.append(row)
         if name == _MANUAL:
@@ -237,6 +243,18 @@ def _type(type_: Any) -> list[Any]:
     return [str(type_.element_type), [*type_.shape]] if is_known else [str(type_), None]
 
 
+def read_module(ir: Any, bytecode: bytes, edits: list[Any]) -> Any:
+    """Return a module with edits, ready for the passes. Each operation has its number in ``_MARK``."""
+    module_edits = importlib.import_module(f"{_PACKAGE}.module_edits")
+    module = ir.Module.parse(bytecode)
+    kind = ir.IntegerType.get_signless(64)
+    for number, operation in enumerate(module_edits.operations(module.operation)):
+        operation.attributes[_MARK] = ir.IntegerAttr.get(kind, number)
+    module_edits.edited(ir, module, edits)
+    _reshape_broadcasts(ir, module.operation)
+    return module
+
+
 def _reshape_broadcasts(ir: Any, outside: Any) -> None:
     """Replace broadcasts that only add dimensions of size 1 by reshapes, inside an operation.
 
@@ -260,6 +278,9 @@ def _reshape_broadcasts(ir: Any, outside: Any) -> None:
                             "stablehlo.reshape",
                             results=[result.type],
                             operands=[operand],
+                            attributes={
+                                name: inner.attributes[name] for name in (_MARK,) if name in inner.attributes
+                            },
                             loc=inner.location,
                             ip=ir.InsertionPoint(inner),
                         )
@@ -269,10 +290,11 @@ def _reshape_broadcasts(ir: Any, outside: Any) -> None:
                     _reshape_broadcasts(ir, inner)
 
 
-def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]:
-    """Run the passes on a module, and return the fields of ``wire.Answer``."""
-    module = ir.Module.parse(bytecode)
-    _reshape_broadcasts(ir, module.operation)
+def answer(
+    ir: Any, dialect: Any, parse: Callable[[str], Any], bytecode: bytes, edits: list[Any]
+) -> dict[str, Any]:
+    """Run the passes on a module with edits, and return the fields of ``wire.Answer``."""
+    module = read_module(ir, bytecode, edits)
     for name in PASSES:
         parse(name).run(module.operation)
     walk = Walk(ir, dialect)
@@ -299,6 +321,26 @@ def answer(ir: Any, dialect: Any, parse: Any, bytecode: bytes) -> dict[str, Any]
             for name in ("places", "types", "shardings", "requests", "origins", "rules")
         },
     }
+
+
+def asked(
+    ir: Any, dialect: Any, parse: Callable[[str], Any], question: bytes
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Yield a function for each reply to a question, which computes it."""
+    header, bytecode = b"{}", question
+    if question.startswith(b"{"):
+        header, _, bytecode = question.partition(b"\n")
+    fields = json.loads(header)
+    if "code" in fields:
+        expressions = importlib.import_module("jax_array_info_core.programs.expressions")
+        yield lambda: {"sent_nbytes": expressions.sent_nbytes(fields)}
+    elif "estimates" in fields:
+        estimate = importlib.import_module(f"{_PACKAGE}.estimates").estimate
+        for edits in fields["estimates"]:
+            module = functools.partial(read_module, ir, bytecode, edits)
+            yield functools.partial(lambda module: {"estimate": estimate(parse, module())}, module)
+    else:
+        yield lambda: {"answer": answer(ir, dialect, parse, bytecode, fields.get("edits", []))}
 
 
 def main(seconds: int) -> None:
@@ -336,18 +378,16 @@ def main(seconds: int) -> None:
             if len(size) < 8:
                 return
             signal.alarm(seconds)
-            bytecode = stream.read(int.from_bytes(size, "little"))
-            try:
-                if bytecode.startswith(b"{"):
-                    expressions = importlib.import_module("jax_array_info_core.programs.expressions")
-                    reply: dict[str, Any] = {"sent_nbytes": expressions.sent_nbytes(json.loads(bytecode))}
-                else:
-                    reply = {"answer": answer(ir, sdy, parse, bytecode)}
-            except Exception as error:
-                reply = {"error": str(error) or type(error).__name__}
-            data = json.dumps(reply).encode()
-            stream.write(len(data).to_bytes(8, "little") + data)
-            stream.flush()
+            question = stream.read(int.from_bytes(size, "little"))
+            for compute in asked(ir, sdy, parse, question):
+                signal.alarm(seconds)
+                try:
+                    reply = compute()
+                except Exception as error:
+                    reply = {"error": str(error) or type(error).__name__}
+                data = json.dumps(reply).encode()
+                stream.write(len(data).to_bytes(8, "little") + data)
+                stream.flush()
 
 
 if __name__ == "__main__":
