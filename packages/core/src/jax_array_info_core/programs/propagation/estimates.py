@@ -1,7 +1,7 @@
 """An estimate of what a device sends, computes and holds, without a compilation.
 
 Shardy makes the collectives of its propagation explicit. XLA sends less or more than these: an estimate
-orders programs, and does not tell which one is better.
+orders programs; a compilation decides which one is better.
 """
 
 from __future__ import annotations
