@@ -1,4 +1,4 @@
-"""What shards a program as the user can change it: arguments, outputs, constraints, and other values."""
+"""Pins, the shardings that the user can change: of arguments, outputs, constraints, and other values."""
 
 from __future__ import annotations
 
