@@ -199,9 +199,11 @@ def integrations(session: nox.Session) -> None:
 @nox.session(python=PYTHON_FOR_JAX[NEWEST])
 def fuzz(session: nox.Session) -> None:
     """Mutated inputs of every reader, 20,000 of each format, interrupts, and all variants of programs."""
-    session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", "orbax-checkpoint", "safetensors")
+    libraries = ("equinox", "flax", "optax", "orbax-checkpoint", "safetensors")
+    session.install("-e", ".[cli,test,checkpoint]", f"jax=={NEWEST}", *libraries)
     session.env["JAI_FUZZ"] = "long"
-    rooms = ("tests/fuzz", "tests/core/jobs/logs/test_mutations.py", "tests/cli/test_advise.py")
+    advice = ("tests/cli/test_advise.py", "tests/integrations/test_advise_mistakes.py")
+    rooms = ("tests/fuzz", "tests/core/jobs/logs/test_mutations.py", *advice)
     run_tests(session, *rooms)
 
 

@@ -76,15 +76,19 @@ def hooked(*finders):
                 del sys.modules[name]
 
 
-def engine_on(path, function, mesh, topology=None):
-    """Return an engine for a function of a file, with the arguments of the function ``…_args``."""
-    request = Request(
+def request_for(path, function, mesh, topology=None):
+    """Return a request for a function of a file, with the arguments of the function ``…_args``."""
+    return Request(
         function=parse_function(f"{path}:{function}"),
         mesh=mesh,
         args_from=parse_function(f"{path}:{function}_args"),
         options={"topology": topology, "dcn": None, "ignore_codes": ()},
     )
-    return EngineHere(request, 8)
+
+
+def engine_on(path, function, mesh, topology=None):
+    """Return an engine for a function of a file."""
+    return EngineHere(request_for(path, function, mesh, topology), 8)
 
 
 def advice_on(path, function, mesh, most=24, budget=600.0, topology=None):

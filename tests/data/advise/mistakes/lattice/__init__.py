@@ -1,0 +1,1 @@
+"""A lattice Boltzmann method."""

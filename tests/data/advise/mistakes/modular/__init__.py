@@ -1,0 +1,1 @@
+"""A training step in several modules: the table of shardings has one row that is wrong."""
