@@ -21,7 +21,7 @@ from jax_array_info_cli.advice.engine import SourceEngine
 from jax_array_info_cli.user_code import parse_function
 from jax_array_info_cli.user_code.compiling import Request, report_on
 from jax_array_info_core import program_report
-from jax_array_info_core.programs.advice.search import TryFailedError, TwinError, advised, figures_of
+from jax_array_info_core.programs.advice.search import TryFailedError, advised, figures_of
 
 _NUMBERS = itertools.count()
 
@@ -35,7 +35,7 @@ class EngineHere(SourceEngine):
 
         def keep(function, *arguments, **options):
             report = program_report(function, *arguments, **options)
-            self.tries = Tries(function, arguments, values, report)
+            self.tries = Tries(function, arguments, values, report, codes=source.codes)
             return report
 
         with hooked(source):
@@ -43,13 +43,13 @@ class EngineHere(SourceEngine):
         self._program = self.tries.program()
         return self._program
 
-    def _asked(self, what, edit, deadline):
+    def _asked(self, what, about, deadline):
         try:
-            answer = getattr(self.tries, what)(self._change(edit))
+            answer = getattr(self.tries, what)(about)
         except Exception as error:
             raise TryFailedError(str(error)) from error
         if isinstance(answer, Failed):
-            raise TwinError
+            raise TryFailedError(answer.message)
         return answer
 
     def _reported(self, change, deadline):

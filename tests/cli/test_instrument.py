@@ -10,9 +10,8 @@ from importlib.util import decode_source
 
 import pytest
 
-from jax_array_info_cli.advice.changes import Change
+from jax_array_info_cli.advice.changes import Text
 from jax_array_info_cli.advice.instrument import Source, edited
-from jax_array_info_core.programs.advice.candidates import Edit
 from tests.cli.constructs import CONSTRUCTS
 
 pytestmark = pytest.mark.newest
@@ -107,7 +106,7 @@ def test_an_edit_changes_its_expression_alone(name, tmp_path):
     """The lines of all others stay."""
     path, code = str(tmp_path / "file.py"), CONSTRUCTS[name]
     for one in expressions_of(code, path)[:40]:
-        text = edited(code, one.site, f"edit({one.text})")
+        text = edited(code, [Text(one.site, f"edit({one.text})")])
         assert nodes(ast.parse(text)) == nodes(Wrapping(one.site).visit(ast.parse(code, path)))
 
 
@@ -138,20 +137,21 @@ def test_a_function_with_other_globals_than_those_of_its_file_does_the_same():
     assert namespace.keys() - {"__builtins__"} == {"types", "one", "f"}
 
 
-def test_the_place_of_an_edited_expression_is_its_own():
-    """Of two equal expressions in a line, one is replaced."""
-    code = b"def run():\n    return ['\xc3\xa9' * 2, 1 + 1, 1 + 1]\n"
+def test_the_places_of_edited_expressions_are_their_own():
+    """Of equal expressions in a line, some are replaced."""
+    code = b"def run():\n    return ['\xc3\xa9' * 2, 1 + 1, 1 + 1, 1 + 1]\n"
     namespace = {}
     sites = [one.site for one in expressions_of(code, "two.py") if one.text == "1 + 1"]
-    assert len(sites) == 2
-    change = Change(Edit("constraint", (), site=sites[1]), "math.floor(6)", "import math")
-    Source(lambda file: False, change=change).run(code, "two.py", namespace)
-    assert namespace["run"]() == ["éé", 2, 6]
+    texts = Text(sites[0], "(3 +\n 4)"), Text(sites[2], "math.floor(6)", "import math")
+    Source(lambda file: False, texts=texts).run(code, "two.py", namespace)
+    assert namespace["run"]() == ["éé", 7, 2, 6]
 
 
 def test_an_edit_does_not_join_two_words():
     code = b"def f(x):\n    return(x)+1\n"
-    assert edited(code, expressions_of(code, "f.py")[0].site, "g(x)") == "def f(x):\n    return g(x)\n"
+    assert (
+        edited(code, [Text(expressions_of(code, "f.py")[0].site, "g(x)")]) == "def f(x):\n    return g(x)\n"
+    )
 
 
 def test_a_file_that_was_another_before_is_named():

@@ -8,24 +8,32 @@ from typing import Any, NamedTuple
 
 from jax_array_info_core.compat.lowering import sharded_struct
 from jax_array_info_core.compat.shardings import is_named
-from jax_array_info_core.geometry.layouts.spec import MeshAxes
-from jax_array_info_core.programs.advice.edits import Axes, Edit
+from jax_array_info_core.geometry.layouts.spec import MeshAxes, Spec
+from jax_array_info_core.programs.advice.edits import Axes, Site
+
+
+class Text(NamedTuple):
+    """A text in the place of an expression of the source."""
+
+    site: Site
+    code: str
+    imports: str = ""
+    """Import that it needs; empty if the file has the names."""
 
 
 class Change(NamedTuple):
-    """A change of a program, as this process applies it."""
+    """Changes of a program that this process applies together."""
 
-    edit: Edit
-    code: str = ""
-    """What stands in the place of the expression."""
-    imports: str = ""
-    """Import that it needs; empty if the file has the names."""
-    arguments: tuple[int, ...] = ()
-    """Numbers of the program's arguments that change."""
-    outputs: tuple[int, ...] = ()
+    texts: tuple[Text, ...] = ()
+    """Those of its source."""
+    arguments: tuple[tuple[int, Axes], ...] = ()
+    """Numbers of the program's arguments that change, with their mesh axes."""
+    outputs: tuple[tuple[int, Axes], ...] = ()
     """Numbers of the outputs' leaves that change."""
     donated: tuple[int, ...] = ()
-    """Numbers of the program's arguments that are donated."""
+    """Numbers of the program's arguments that are donated already."""
+    donations: tuple[int, ...] = ()
+    """Numbers of the others that are."""
     argument_count: int = 0
     """Number of the program's arguments."""
     mesh: MeshAxes | None = None
@@ -88,26 +96,28 @@ def argument_places(leaves: Sequence[Any], count: int) -> list[int]:
 def changed(
     change: Change, function: Callable[..., Any], arguments: Sequence[Any]
 ) -> tuple[Callable[..., Any], Sequence[Any]]:
-    """Return a function and its arguments with a change of arguments and outputs."""
+    """Return a function and its arguments with changes of arguments and outputs."""
     import jax
 
     leaves, tree = jax.tree.flatten(tuple(arguments))
-    spec, places = change.edit.spec, argument_places(leaves, change.argument_count)
+    places = argument_places(leaves, change.argument_count)
     mesh = mesh_of_leaves(leaves, change.mesh)
-    for number in (places[argument] for argument in change.arguments):
+    for argument, axes in change.arguments:
+        number = places[argument]
         leaf = leaves[number]
         present = getattr(leaf, "sharding", None)
         on = present.mesh if present is not None and is_named(present) else mesh
-        leaves[number] = sharded_struct(leaf, on, spec, getattr(present, "memory_kind", None))
+        leaves[number] = sharded_struct(leaf, on, Spec(axes), getattr(present, "memory_kind", None))
         if isinstance(leaf, jax.Array):  # Equinox takes other values for static ones
             leaves[number] = jax.device_put(leaf, leaves[number].sharding)
-    if not change.outputs:
+    if not change.outputs and not change.donations:
         return function, jax.tree.unflatten(tree, leaves)
     flat, given = flattened(function, jax.tree.unflatten(tree, leaves), change.argument_count)
-    sharding = jax.sharding.NamedSharding(mesh, partition_spec(change.edit.axes))
-    count = len(jax.eval_shape(flat, *given))
-    shardings = [sharding if number in change.outputs else None for number in range(count)]
-    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), given
+    shardings: list[Any] = [None] * len(jax.eval_shape(flat, *given))
+    for number, axes in change.outputs:
+        shardings[number] = jax.sharding.NamedSharding(mesh, partition_spec(axes))
+    donated = (*change.donated, *change.donations)
+    return jax.jit(flat, out_shardings=shardings, donate_argnums=donated), given
 
 
 def flattened(

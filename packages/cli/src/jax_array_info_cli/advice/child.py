@@ -9,25 +9,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from jax_array_info_core.arrays.origins.origins import Owner, UserLines
-from jax_array_info_core.compat.lowering import FAST, require_shardy, require_types
+from jax_array_info_core.compat.lowering import FAST, require_types
 from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.compat.stages import is_stage, stages_of
 from jax_array_info_core.compat.values import is_mesh, is_tracer
-from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.facts.reports.advice import ProgramFigures
+from jax_array_info_core.geometry.layouts.spec import Spec
 from jax_array_info_core.programs.advice.child import Parent
 from jax_array_info_core.programs.advice.code import constraint_code
-from jax_array_info_core.programs.advice.edits import Axes, Candidate, Ranked, Site, SiteValue
+from jax_array_info_core.programs.advice.edits import Axes, Candidate, Pin, Ranked, Site, SiteValue
 from jax_array_info_core.programs.advice.judging import sharding_key
 from jax_array_info_core.programs.advice.ranking import ranked
 from jax_array_info_core.programs.advice.search import Base, figures_of, lacking
-from jax_array_info_core.programs.propagation.helper import NoAnswerError
-from jax_array_info_core.programs.propagation.propagation_report import propagated
 from jax_array_info_core.programs.raised.source import value_of
 from jax_array_info_core.reports import ProgramReport
 
@@ -45,7 +43,9 @@ from .changes import (
     mesh_of_leaves,
     partition_spec,
 )
+from .files import Codes
 from .instrument import Expression, Source
+from .writing import Written, written
 
 
 class Task(NamedTuple):
@@ -59,7 +59,7 @@ class Task(NamedTuple):
     has_calls: bool = True
     """Whether it runs the files with calls around expressions, and tries constraints on these."""
     change: Change | None = None
-    """The change that is in the program that is reported."""
+    """The changes of the program that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,8 @@ def _is_hidden(file: str) -> bool:
 def source_of(task: Task, values: Values) -> Source:
     """Return what runs the user's files for a task."""
     value = values if task.searches and task.has_calls else None
-    return Source(_is_hidden, value, task.change, task.digests)
+    texts = () if task.change is None else task.change.texts
+    return Source(_is_hidden, value, texts, task.digests)
 
 
 def _changed(source: Source) -> Failed | None:
@@ -174,10 +175,11 @@ def _search(task: Task, source: Source, values: Values, parent: Parent, messages
         parent.begin(f"compiling {task.request.function}")
         report = program_report(function, *arguments, **options)
         caveats = [_TOO_DEEP.format(os.path.basename(file)) for file in source.too_deep]
-        tries = Tries(function, arguments, values, report, caveats if task.has_calls else [_NO_CALLS])
+        caveats = caveats if task.has_calls else [_NO_CALLS]
+        tries = Tries(function, arguments, values, report, caveats, source.codes)
         program = tries.program()._replace(digests=source.digests)
         parent.answer(_changed(source) or program)
-        asked = {"candidates": tries.candidates, "figures": tries.figures, "code": tries.code}
+        asked = {"candidates": tries.candidates, "figures": tries.figures, "written": tries.written}
         for what, about in messages:
             try:
                 parent.answer(asked[what](about))
@@ -289,6 +291,7 @@ class Tries:
         values: The values of its expressions.
         report: The report on it.
         caveats: What cannot be changed.
+        codes: The files of the user.
     """
 
     def __init__(
@@ -298,6 +301,7 @@ class Tries:
         values: Values,
         report: ProgramReport,
         caveats: Sequence[str] = (),
+        codes: Codes = MappingProxyType({}),
     ) -> None:
         import jax
 
@@ -306,6 +310,7 @@ class Tries:
         self._values = values
         self._report = report
         self._known = caveats
+        self._codes = codes
         leaves = jax.tree.leaves(arguments)
         places = argument_places(leaves, len(report.arguments))
         shapes = [tuple(getattr(leaves[place], "shape", ())) for place in places]
@@ -397,20 +402,23 @@ class Tries:
         problem = lacking(report)
         return Failed("failed", problem) if problem and change is not None else figures_of(report)
 
-    def code(self, change: Change) -> tuple[str, str, str, str, int]:
-        """Return an expression, what to write in its place with which import, its function and its column."""
-        assert change.edit.site is not None
+    def written(self, pins: Sequence[Pin]) -> list[Written]:
+        """Return the changes of constraints as they are written in the source."""
+        return written(pins, self._codes, self._constraint)
+
+    def _constraint(self, pin: Pin) -> tuple[str, str]:
+        """Return the code of an expression with a constraint, and the import that it needs."""
+        assert pin.site is not None
         assert self._report.mesh is not None
-        expression, scope, _ = self._values.by_site[change.edit.site]
-        code, imports = constraint_code(
+        expression, scope, _ = self._values.by_site[pin.site]
+        return constraint_code(
             expression.text,
-            change.edit.spec,
+            Spec(pin.axes or ()),
             scope.names,
             scope.operand,
             is_explicit=scope.is_explicit,
             mesh=self._report.mesh,
         )
-        return expression.text, code, imports, expression.function, expression.column
 
 
 def _lowered(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from jax_array_info_core.base.quantities import counted, duration_words
-from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyPlace
+from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyChange, RemedyPlace
 from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
-from jax_array_info_core.programs.advice.edits import Candidate, Ranked
 from jax_array_info_core.programs.advice.child import Child
+from jax_array_info_core.programs.advice.edits import Candidate, Pin, Ranked
 from jax_array_info_core.programs.advice.search import (
     Base,
     EndedError,
@@ -29,8 +29,9 @@ from ..output import Refusal
 from ..simulated_devices import simulated_device_environment
 from ..user_code import FunctionName
 from ..user_code.compiling import NotCompiledError, Request
-from .changes import Change
+from .changes import Change, Text
 from .child import Failed, Program, Task
+from .writing import Written
 
 _MODULE = "jax_array_info_cli.advice.child"
 _SECONDS = 10.0
@@ -151,49 +152,73 @@ class SourceEngine:
             raise TryFailedError(answer.message)
         return answer
 
-    def _change(self, edit: Edit, code: str = "", imports: str = "") -> Change:
-        """Return a change as a process applies it: with the numbers of leaves."""
+    def proved(self, candidate: Candidate, figures: ProgramFigures, deadline: float) -> Remedy:
+        """Return a candidate as it is written, with the figures of both programs, compiled with all options.
+
+        If the spec of a constraint is not written as such, they are those of its try.
+        """
+        assert self._base is not None
+        assert self._program is not None
+        of_source = [pin for pin in candidate.pins if pin.frames or pin.site is not None]
+        written: list[Written] = self._asked("written", of_source, deadline) if of_source else []
+        places = (self._placed(pin) for pin in candidate.pins if pin.paths)
+        changes = [*(one.change for one in written), *places]
+        changes.sort(key=lambda change: not change.is_proved)
+        texts = tuple(one.text for one in written if one.text is not None)
+        before, after = self._program.base.tried_as, figures
+        resolved: tuple[str, ...] = ()
+        if changes[-1].is_proved:
+            report = self._reported(self._change(candidate.pins, texts), deadline)
+            if problem := lacking(report):
+                raise TryFailedError(problem)
+            before, after = figures_of(self._base), figures_of(report)
+            resolved = resolved_by(self._base, report)
+        first = changes[0]
+        return Remedy(
+            kind=first.kind,
+            place=first.place,
+            expression=first.expression,
+            code=first.code,
+            imports=first.imports,
+            is_proved=first.is_proved,
+            further=tuple(changes[1:]),
+            before=before,
+            after=after,
+            because=candidate.because,
+            resolved=resolved,
+        )
+
+    def _change(self, pins: Sequence[Pin], texts: tuple[Text, ...]) -> Change:
+        """Return changes as a process applies them: with the numbers of leaves."""
         program = self._program
         assert program is not None
+        given = [(path, pin.axes) for pin in pins if pin.kind != "donation" for path in pin.paths]
+        donations = [path for pin in pins if pin.kind == "donation" for path in pin.paths]
+        arguments, outputs = (
+            tuple((paths.index(path), axes or ()) for path, axes in given if path in paths)
+            for paths in (program.arguments, program.outputs)
+        )
         return Change(
-            edit,
-            code,
-            imports,
-            tuple(program.arguments.index(path) for path in edit.arguments),
-            tuple(program.outputs.index(path) for path in edit.outputs),
+            texts,
+            arguments,
+            outputs,
             program.donated,
+            tuple(map(program.arguments.index, donations)),
             len(program.arguments),
             program.base.report.mesh,
         )
 
-    def proved(self, edit: Edit, deadline: float) -> Remedy:
-        """Return a change as it is written, with the figures of both programs, compiled with all options."""
-        assert self._base is not None
-        (expression, code), imports, function, column = self._text(edit), "", "", 0
-        if edit.site is not None:
-            expression, code, imports, function, column = self._asked("code", edit, deadline)
-        report = self._reported(self._change(edit, code, imports), deadline)
-        if problem := lacking(report):
-            raise TryFailedError(problem)
-        return Remedy(
-            kind=edit.kind,
-            place=_place(edit, function, column),
-            expression=expression,
-            code=code,
-            imports=imports,
-            before=figures_of(self._base),
-            after=figures_of(report),
-            because=candidate.because,
-            resolved=resolved_by(self._base, report),
-        )
-
-    def _text(self, edit: Edit) -> tuple[str, str]:
-        """Return the spec of an argument or output, and the one in its place."""
+    def _placed(self, pin: Pin) -> RemedyChange:
+        """Return a change of arguments and outputs, with the spec that they have."""
         assert self._base is not None
         values = {value.path: value for value in (*self._base.arguments, *self._base.outputs)}
-        path = next(iter((*edit.arguments, *edit.outputs)), None)
-        got = None if path is None else values[path].got
-        return spec_code((got and got.spec) or Spec(())), spec_code(edit.spec)
+        got, is_spec = values[pin.paths[0]].got, pin.kind != "donation"
+        return RemedyChange(
+            kind=pin.kind,
+            place=RemedyPlace(path=pin.paths[0], paths=pin.paths),
+            expression=spec_code((got and got.spec) or Spec(())) if is_spec else "",
+            code=spec_code(Spec(pin.axes or ())) if is_spec else "",
+        )
 
     def _reported(self, change: Change | None, deadline: float) -> ProgramReport:
         """Return the report on the program with a change, in a process that ends with it."""
@@ -245,12 +270,3 @@ def _require(answer: Any) -> None:
     if isinstance(answer, Failed):
         kinds = {"refused": Refusal, "changed": ChangedError}
         raise kinds.get(answer.kind, NotCompiledError)(answer.message)
-
-
-def _place(edit: Edit, function: str, column: int) -> RemedyPlace:
-    """Return where a change belongs."""
-    if edit.site is None:
-        paths = (*edit.arguments, *edit.outputs)
-        return RemedyPlace(path=paths[0], paths=paths)
-    site = edit.site
-    return RemedyPlace(file=site.file, line=site.line, column=column, function=function)

@@ -6,7 +6,7 @@ import ast
 import builtins
 import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import decode_source
 from types import CodeType, MappingProxyType, ModuleType
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jax_array_info_core.programs.advice.edits import Site
 
-from .changes import Change
+from .changes import Text
 
 CALL = "__jai_value__"
 """Name of the function that is called with each value. It ends so that no class mangles it."""
@@ -42,7 +42,7 @@ class Source:
         is_hidden: Whether a file is that of an installed package, which stays as it is.
         value: The function that is called with each expression and its value, and returns its value; None
             for no calls.
-        change: The change that is in them; None for none.
+        texts: Texts that are changed in them.
         digests: Digests of files that were read before, by path.
     """
 
@@ -50,14 +50,16 @@ class Source:
         self,
         is_hidden: Callable[[str], bool],
         value: Callable[[Expression, Any], Any] | None = None,
-        change: Change | None = None,
+        texts: Sequence[Text] = (),
         digests: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._is_hidden = is_hidden
         self._value = value
-        self._change = change
+        self._texts = texts
         self._expressions: list[Expression] = []
         self.digests = dict(digests)
+        self.codes: dict[str, tuple[bytes, dict[str, Any]]] = {}
+        """The files that have run, and the variables of their modules, by path."""
         self.changed: list[str] = []
         """Paths of the files that had another digest before."""
         self.too_deep: list[str] = []
@@ -68,11 +70,12 @@ class Source:
         digest = hashlib.sha256(code).digest()
         if self.digests.setdefault(path, digest) != digest:
             self.changed.append(path)
+        self.codes[path] = code, namespace
         text: bytes | str = code
-        change = self._change
-        if change is not None and change.edit.site is not None and change.edit.site.file == path:
-            exec(change.imports, namespace)
-            text = edited(code, change.edit.site, change.code)
+        texts = [text for text in self._texts if text.site.file == path]
+        if texts:
+            exec("\n".join(dict.fromkeys(text.imports for text in texts)), namespace)
+            text = edited(code, texts)
         compiled = None
         if self._value is not None and not self._is_hidden(path):
             compiled = self._with_calls(code, path)
@@ -190,10 +193,11 @@ def _lines(code: bytes) -> list[bytes]:
     return [line.encode() for line in decode_source(code).split("\n")]
 
 
-def edited(code: bytes, site: Site, new: str) -> str:
-    """Return the text of a file with another expression in the place of one."""
+def edited(code: bytes, texts: Iterable[Text]) -> str:
+    """Return the text of a file with other texts in the places of some expressions that do not overlap."""
     lines = _lines(code)
-    before, after = lines[site.line - 1][: site.column], lines[site.end_line - 1][site.end_column :]
-    space = " " * before[-1:].isalnum()  # return(x) @ w
-    lines[site.line - 1 : site.end_line] = [before + f"{space}{new}".encode() + after]
+    for site, new, _ in sorted(texts, reverse=True):
+        before, after = lines[site.line - 1][: site.column], lines[site.end_line - 1][site.end_column :]
+        space = " " * (before[-1:].isalnum() and new[:1].isalnum())  # return(x) @ w
+        lines[site.line - 1 : site.end_line] = (before + f"{space}{new}".encode() + after).split(b"\n")
     return b"\n".join(lines).decode()

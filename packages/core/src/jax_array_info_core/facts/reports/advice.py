@@ -71,6 +71,32 @@ class RemedyPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyChange:
+    """One of several changes that a remedy makes together."""
+
+    kind: RemedyKind
+    """What is changed."""
+
+    place: RemedyPlace
+    """Where it belongs."""
+
+    expression: str
+    """Source text of the expression, as it stands in its line; for arguments and outputs, the spec that they
+    have; empty for a donation."""
+
+    code: str
+    """What to write in its place; for arguments and outputs, and where ``is_proved`` is false, the spec:
+    ``P('data', None)``. Empty for a donation, and where a constraint is taken away that is not written so."""
+
+    imports: str = ""
+    """Import that it needs at the top of the file: ``import jax``; empty if the file has the names."""
+
+    is_proved: bool = True
+    """Whether a copy of the program was compiled with it as it is written. It is not if the spec of a
+    constraint is computed, or stands in an installed package."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """A change that was applied to a copy of the program, compiled and measured."""
 
@@ -90,11 +116,19 @@ class Remedy:
     imports: str = ""
     """Import that it needs at the top of the file: ``import jax``; empty if the file has the names."""
 
+    is_proved: bool = True
+    """Whether a copy of the program was compiled with this change as it is written, as in
+    ``RemedyChange``."""
+
+    further: tuple[RemedyChange, ...] = ()
+    """Changes that are made together with it."""
+
     before: ProgramFigures
     """Figures of the program as it is."""
 
     after: ProgramFigures
-    """Figures of the program with the change, compiled with the same options."""
+    """Figures of the program with all of these changes, compiled with the same options. They are those of a
+    try, on simulated CPU devices, if one of them is not proved."""
 
     because: str = ""
     """Why the compiler sends what it saves, as far as the reasons of collectives tell; empty if unknown."""
@@ -102,6 +136,19 @@ class Remedy:
     resolved: tuple[str, ...] = ()
     """Findings of ``program_report`` that the changed program no longer has: their codes and names, such as
     ``JAI208 full-replication``. A finding about fewer values is not resolved."""
+
+    @property
+    def changes(self) -> tuple[RemedyChange, ...]:
+        """All of its changes, the first of them too."""
+        first = RemedyChange(
+            kind=self.kind,
+            place=self.place,
+            expression=self.expression,
+            code=self.code,
+            imports=self.imports,
+            is_proved=self.is_proved,
+        )
+        return first, *self.further
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

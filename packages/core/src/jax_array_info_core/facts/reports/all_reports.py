@@ -13,6 +13,7 @@ from .advice import (
     AdviceReport as AdviceReport,
     ProgramFigures as ProgramFigures,
     Remedy as Remedy,
+    RemedyChange as RemedyChange,
     RemedyPlace as RemedyPlace,
 )
 from .array import (

@@ -1,0 +1,84 @@
+"""Changes of constraints as they are written in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from jax_array_info_core.facts.reports.advice import RemedyChange, RemedyPlace
+from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
+from jax_array_info_core.programs.advice.edits import Pin
+
+from .changes import Text
+from .files import Codes, Files, Span
+from .specs import Chain, Found, NotWrittenError
+
+
+class Written(NamedTuple):
+    """A change of the source."""
+
+    change: RemedyChange
+    text: Text | None
+    """The text that changes; None for a spec that is not written there."""
+
+
+def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple[str, str]]) -> list[Written]:
+    """Return changes as they are written, those first that can be.
+
+    Args:
+        pins: Constraints that are added, changed or taken away.
+        codes: The files of the user.
+        constraint: Function that returns the code of a constraint that is added, and its import.
+
+    Raises:
+        ValueError: If two of them change one text.
+    """
+    files = Files(codes)
+    parts: dict[tuple[str, Span, str], tuple[Pin, Found, str]] = {}
+    others: dict[RemedyPlace, list[tuple[Pin, str]]] = {}
+    for pin in pins:
+        if pin.site is not None:
+            file = files.get(pin.site.file)
+            assert file is not None
+            span, (code, imports) = file.span_of(pin.site), constraint(pin)
+            parts[file.path, span, code] = pin, Found(file, span, code, span), imports
+            continue
+        chain = Chain(pin, files)
+        try:
+            found = chain.removed() if pin.axes is None else chain.respecified(pin.axes)
+            parts.setdefault((found.file.path, found.span, found.new), (pin, found, ""))
+        except NotWrittenError:
+            place, call = chain.named()
+            others.setdefault(place, []).append((pin, call))
+    every = [found for _, found, _ in parts.values()]
+    rows = []
+    for pin, found, imports in parts.values():
+        rest = [other for other in every if other is not found and other.file is found.file]
+        if any(_overlap(found.span, other.span) for other in rest):
+            raise ValueError("two changes of one expression")
+        is_apart = not any(_overlap(found.shown, other.shown) for other in rest)
+        rows.append(_written(pin, found, imports, found.shown if is_apart else found.span))
+    for place, computed in others.items():
+        specs = {"" if pin.axes is None else spec_code(Spec(pin.axes)) for pin, _ in computed}
+        code = specs.pop() if len(specs) == 1 else ""
+        pin, call = computed[0]
+        change = RemedyChange(kind=pin.kind, place=place, expression=call, code=code, is_proved=False)
+        rows.append(Written(change, None))
+    return rows
+
+
+def _overlap(span: Span, other: Span) -> bool:
+    return span[0] < other[1] and other[0] < span[1]
+
+
+def _written(pin: Pin, found: Found, imports: str, shown: Span) -> Written:
+    """Return a change with the text in which it is printed."""
+    file, (start, stop) = found.file, found.span
+    change = RemedyChange(
+        kind=pin.kind,
+        place=file.place(shown),
+        expression=file.text(shown),
+        code=f"{file.text((shown[0], start))}{found.new}{file.text((stop, shown[1]))}",
+        imports=imports,
+    )
+    return Written(change, Text(file.site(found.span), found.new, imports))
