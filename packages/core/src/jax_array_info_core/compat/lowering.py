@@ -26,7 +26,7 @@ from .topologies import (
 from .topology_names import Topology, require_devices
 from .values import is_abstract_mesh, is_mesh, is_sharding, type_name
 
-_SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
+SHARDINGS = ("in_shardings", "out_shardings", "intermediate_shardings")
 
 # Autotuning would measure kernels on a GPU, and Triton is compiled for the GPU that is here.
 _GPU_OPTIONS = (("xla_gpu_autotune_level", 0), ("xla_gpu_enable_triton_gemm", False))
@@ -105,14 +105,14 @@ def _callback_problem(topology: Topology) -> str:
 def _on_topology(lowered: Any, topology: Topology, dcn: Mapping[str, int] | None = None) -> Any:
     """Return a lowered program with the devices of a topology."""
     arguments = dict(lowered._lowering.compile_args)
-    shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in _SHARDINGS)]
+    shardings = [*itertools.chain.from_iterable(arguments[name] or () for name in SHARDINGS)]
     places = lowered_devices(lowered)
     count = len(places) or int(arguments["num_devices"])
     require_devices(topology, count, "the mesh" if _meshes(shardings) else "the program")
     devices = topology_devices(topology)
     ordered = _in_mesh_order(devices, places, _meshes(shardings), topology, dcn)
     placed = _Placement(dict(zip(places, ordered, strict=False)), ordered)
-    for name in _SHARDINGS:
+    for name in SHARDINGS:
         if arguments[name] is not None:
             arguments[name] = tuple(map(placed.sharding, arguments[name]))
     arguments["context_mesh"] = placed.mesh(arguments["context_mesh"])

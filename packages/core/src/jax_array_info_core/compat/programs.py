@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..geometry.layouts.spec import MeshAxes
+from . import private
 from .shardings import has_devices, is_named, mesh_axes
 from .stages import ProgramLeaf, Stages
 
@@ -177,9 +178,18 @@ def argument_locations(lowered: Any) -> list[str]:
     Args:
         lowered: A ``jax.stages.Lowered``.
     """
-    functions = (function.operation for function in lowered.compiler_ir("stablehlo").body)
-    main = next(function for function in functions if str(function.attributes["sym_name"]) == '"main"')
+    main = main_function(lowered.compiler_ir("stablehlo"))
     return [str(argument.location) for argument in main.regions[0].blocks[0].arguments]
+
+
+def main_function(module: Any) -> Any:
+    """Return the operation of the function ``main`` of a module of MLIR."""
+    functions = (function.operation for function in module.body)
+    return next(
+        function
+        for function in functions
+        if function.name == "func.func" and str(function.attributes["sym_name"]) == '"main"'
+    )
 
 
 class MemoryStatistics(NamedTuple):
@@ -240,7 +250,27 @@ def xla_flops(compiled: Any) -> int | None:
         analysis = compiled.cost_analysis()
     except (NotImplementedError, AttributeError, TypeError, ValueError, jax.errors.JaxRuntimeError):
         return None
-    costs = analysis[0] if isinstance(analysis, list) and analysis else analysis  # a list up to JAX 0.4
+    return _flops(
+        analysis[0] if isinstance(analysis, list) and analysis else analysis
+    )  # a list up to JAX 0.4
+
+
+def xla_flops_of_record(record: bytes, device: Any) -> int | None:
+    """Return the FLOPs of a program on one device, as ``xla_flops`` does; None if JAX lacks the analysis.
+
+    Args:
+        record: A serialized ``HloModuleProto``.
+        device: A device of the platform.
+    """
+    client = private("lib").xla_client
+    try:
+        module = client.XlaComputation(record).get_hlo_module()
+        return _flops(client._xla.hlo_module_cost_analysis(device.client, module))
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _flops(costs: Any) -> int | None:
     flops = costs.get("flops") if isinstance(costs, dict) else None
     return int(flops) if isinstance(flops, int | float) and 0 <= flops < math.inf else None
 

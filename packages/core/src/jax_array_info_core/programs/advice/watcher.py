@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from ...base.memory_folders import remove_memory_folders
+
 SIGNALLED = 128
 """Exit code of a child that a signal ended, less the number of the signal, as shells have it."""
 _POLL_MILLISECONDS = 100
@@ -60,6 +62,7 @@ def _watch(worker: int, connection: int) -> int:
     while _end_session(worker):  # what ends may start others
         status = _reaped(worker) if status is None else status
         time.sleep(_SECONDS)
+    remove_memory_folders(os.getpid())
     if status is None:
         status = os.waitpid(worker, 0)[1]
     code = os.waitstatus_to_exitcode(status)

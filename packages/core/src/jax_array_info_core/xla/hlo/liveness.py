@@ -366,6 +366,34 @@ def read_assignment(
     )
 
 
+class AllocatedBytes(NamedTuple):
+    """Bytes of the allocations of a program, as ``CompiledMemoryStats`` has them."""
+
+    arguments: int
+    outputs: int
+    """With those in the memory of arguments."""
+    aliases: int
+    """Bytes of the outputs in the memory of arguments."""
+    temporaries: int
+
+
+def allocated_nbytes(message: Any) -> AllocatedBytes:
+    """Return the bytes of the allocations of a program.
+
+    Args:
+        message: A ``BufferAssignmentProto``.
+    """
+    arguments = outputs = aliases = temporaries = 0
+    for allocation in message.buffer_allocations:
+        is_argument, is_output = allocation.is_entry_computation_parameter, allocation.maybe_live_out
+        arguments += allocation.size * is_argument
+        outputs += allocation.size * is_output
+        aliases += allocation.size * (is_argument and is_output)
+        is_other = is_argument or is_output or allocation.is_thread_local or allocation.is_constant
+        temporaries += allocation.size * (not is_other)
+    return AllocatedBytes(arguments, outputs, aliases, temporaries)
+
+
 def _disjoint(assigned: Iterable[Any]) -> list[int]:
     """Return the largest values of an allocation that do not overlap."""
     taken: dict[tuple[int, int], int] = {}

@@ -124,8 +124,9 @@ MESSAGES = {
     "Location": "shape_index 3 *int64, instruction_id 4 int64",
     "LogicalBufferProto": "id 1 int64, size 2 int64, defined_at 3 Location",
     "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
-    "BufferAllocationProto": "index 1 int64, size 2 int64, is_thread_local 3 bool, color 8 int64,"
-    " assigned 9 *Assigned",
+    "BufferAllocationProto": "index 1 int64, size 2 int64, is_thread_local 3 bool,"
+    " is_entry_computation_parameter 5 bool, maybe_live_out 7 bool, color 8 int64, assigned 9 *Assigned,"
+    " is_constant 12 bool",
     "PeakBuffers": "index 1 int64, logical_buffer_ids 2 *int64",
     "BufferAssignmentProto": "logical_buffers 1 *LogicalBufferProto,"
     " buffer_allocations 3 *BufferAllocationProto, peak_buffers 5 *PeakBuffers",
