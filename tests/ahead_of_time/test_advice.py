@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from jax_array_info_core import program_report
-from jax_array_info_core.programs.advice.judging import verdict
-from jax_array_info_core.programs.advice.search import figures_of
+from jax_array_info_core.programs.advice.judging import Scale, figures_of
 from tests.ahead_of_time import needs_tpu_compiler
 from tests.cli.advised import advice_on, called
 
@@ -32,4 +31,6 @@ def test_a_change_is_measured_on_the_topology(name, topology, sizes, monkeypatch
     assert figures() == report.base
     for remedy in changes:
         assert figures(remedy) == remedy.after
-        assert verdict(remedy.before, remedy.after) == ("better" if remedy in report.remedies else "trade")
+        assert Scale.of(topology).verdict(remedy.before, remedy.after) == (
+            "better" if remedy in report.remedies else "trade"
+        )

@@ -21,7 +21,8 @@ from jax_array_info_cli.advice.engine import SourceEngine
 from jax_array_info_cli.user_code import parse_function
 from jax_array_info_cli.user_code.compiling import Request, report_on
 from jax_array_info_core import program_report
-from jax_array_info_core.programs.advice.search import TryFailedError, advised, figures_of
+from jax_array_info_core.programs.advice.judging import figures_of
+from jax_array_info_core.programs.advice.search import TryFailedError, advised
 
 _NUMBERS = itertools.count()
 

@@ -17,7 +17,8 @@ from jax_array_info_cli.output import Refusal
 from jax_array_info_cli.user_code import FunctionName
 from jax_array_info_cli.user_code.compiling import Request
 from jax_array_info_core.programs.advice.candidates import Edit
-from jax_array_info_core.programs.advice.search import Base, EndedError, figures_of
+from jax_array_info_core.programs.advice.judging import figures_of
+from jax_array_info_core.programs.advice.search import Base, EndedError
 from jax_array_info_core.reports import ProgramReport
 from tests.cli.launching import COMMAND, MAIN, jai, restore_signals, write_program
 

@@ -1,5 +1,7 @@
 """Tests of the page on measured changes."""
 
+from dataclasses import replace
+
 import pytest
 
 import jax_array_info as jai
@@ -45,18 +47,31 @@ def test_a_saved_report_is_printed_as_the_command_does(tmp_path, capsys):
     jai.print_report(report)
     printed = capsys.readouterr().out
     assert printed == jai.to_text(CONSTRAINT) + "\n"
-    assert "best of 24 tried in 34 s; 2 trades (--trades)\n" in printed
-    assert "mesh. For the figures of an accelerator: --topology v5p:2x2x2.\n" in printed
+    assert "took 34 s; 1 trade; 1 more trade (--trades)\n" in printed
+    assert "A byte sent counts as 2,189 FLOPs, as on v5e (--balance)." in printed
 
 
 def test_trades_are_listed_where_they_are_asked_for():
+    """One that has a third of a figure is listed in any case."""
+
     def printed(**options):
         return text_of(render(TRADES, **options), width=80, encoding="utf-8")
 
-    assert "for more memory" not in printed()
+    assert printed().count("fewer bytes sent for more memory: sent 62.8 → ") == 1
+    assert "1 trade; 1 more trade (--trades)\n" in printed()
     assert printed(trades=True).count("fewer bytes sent for more memory: sent 62.8 → ") == 2
     assert "2 trades\n" in printed(trades=True)
     assert "and 1 more change\n" in printed(trades=True, max_rows=1)
+
+
+def test_a_gather_that_moves_to_the_caller_is_said():
+    (remedy,) = CONSTRAINT.remedies
+    before = replace(CONSTRAINT.base, argument_nbytes=2**20, output_nbytes=0)
+    after = replace(before, sent_nbytes=before.sent_nbytes - 2**20, argument_nbytes=2**21)
+    moved = replace(CONSTRAINT, remedies=(replace(remedy, before=before, after=after),))
+    words = "the gather only moves: the caller has to send 1.0 MiB more to each device"
+    assert words in jai.to_text(moved)
+    assert words not in jai.to_text(CONSTRAINT)
 
 
 def test_nothing_is_claimed_without_a_try():

@@ -14,7 +14,7 @@ from jax_array_info import to_text
 from jax_array_info_core import program_report, tree_report
 from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.compat.programs import MemoryStatistics, memory_analysis, program_record
-from jax_array_info_core.programs.advice.search import figures_of as figures_of_change
+from jax_array_info_core.programs.advice.judging import figures_of as figures_of_change
 from jax_array_info_core.programs.memory import MOST_TEMPORARIES, figures_of, with_temporaries
 from jax_array_info_core.reports import ProgramMemory, ProgramReport
 from jax_array_info_core.xla.hlo.module import read_module

@@ -74,12 +74,27 @@ def test_the_gain_is_that_of_the_bytes_sent_if_they_are_fewer():
     assert gain(changed(sent_nbytes=96 * MIB)) == gain(changed(sent_nbytes=None)) == ""
 
 
-def test_no_try_is_not_the_answer_that_none_helps():
-    assert replace(ADVICE, remedies=()).answer == "none of 24 changes tried helps"
-    untried = replace(ADVICE, remedies=(), untried=1)
-    assert untried.answer == "none of 24 changes tried helps; 1 was not tried"
-    assert replace(ADVICE, remedies=(), unproved=2).answer == "none of 24 changes tried is proved to help"
-    assert replace(ADVICE, remedies=(), tried=0, failed=2).answer == "no change was measured"
+def test_a_figure_that_falls_by_a_factor_of_three_is_in_the_gain():
+    fewer = {"sent_nbytes": 90 * MIB, "memory_nbytes": 60 * MIB}
+    sent, memory = gain(changed(**fewer, xla_flops=900)).split(", ")
+    assert sent == "100.0 MiB → 90.0 MiB sent per device and call (-10%)"
+    assert memory == "200.0 MiB → 60.0 MiB of memory per device (-70%)"
+    few = replace(
+        REMEDY, before=replace(BASE, sent_nbytes=300), after=replace(BASE, sent_nbytes=0, memory_nbytes=MIB)
+    )
+    assert gain(few) == "200.0 MiB → 1.0 MiB of memory per device (-100%)"
+
+
+def test_none_helps_only_if_all_were_tried():
+    none = replace(ADVICE, remedies=())
+    assert none.answer == replace(none, candidates=24).answer == "none of 24 candidates helps"
+    some = replace(none, candidates=162, untried=138)
+    assert some.answer == "no change tried helps; 24 of 162 candidates tried, ranked without Shardy"
+    assert replace(some, is_ranked=True).answer.endswith("; 24 of 162 candidates tried, best first")
+    assert replace(some, remedies=(REMEDY,)).answer.startswith("1 change helps: 100.0 MiB → 50.0 MiB sent")
+    assert replace(none, unproved=2).answer == "none of 24 candidates is proved to help"
+    assert replace(none, tried=0, failed=2).answer == "no change was measured"
+    assert ADVICE.answer.endswith("; all 24 candidates tried")
 
 
 def test_a_trade_says_what_is_better_and_what_is_worse():
@@ -87,10 +102,21 @@ def test_a_trade_says_what_is_better_and_what_is_worse():
     assert price(changed(**fewer, memory_nbytes=211 * MIB)) == "fewer bytes sent for more memory"
     assert price(changed(**fewer, memory_nbytes=210 * MIB)) == "fewer bytes sent"
     more = replace(BASE, sent_nbytes=0)
-    noise = replace(REMEDY, before=more, after=replace(more, sent_nbytes=1024, memory_nbytes=MIB))
+    noise = replace(REMEDY, before=more, after=replace(more, sent_nbytes=MIB, memory_nbytes=MIB))
     assert price(noise) == "less memory"
-    noise = replace(noise, after=replace(noise.after, sent_nbytes=1025, flops=10))
+    noise = replace(noise, after=replace(noise.after, sent_nbytes=2 * MIB, flops=10))
     assert price(noise) == "less memory and fewer FLOPs for more bytes sent"
+
+
+def test_a_trade_that_costs_less_or_has_a_third_of_a_figure_is_in_the_answer():
+    def answer(**figures):
+        return replace(ADVICE, remedies=(), trades=(changed(**figures),)).answer
+
+    price = "1 change helps at a price: 100.0 MiB → {} MiB sent per device and call ({})"
+    assert answer(sent_nbytes=50 * MIB, flops=1100).startswith(price.format("50.0", "-50%"))
+    assert answer(sent_nbytes=33 * MIB, memory_nbytes=300 * MIB).startswith(price.format("33.0", "-67%"))
+    assert answer(sent_nbytes=34 * MIB, memory_nbytes=300 * MIB) == "none of 24 candidates helps"
+    assert answer(sent_nbytes=110 * MIB, memory_nbytes=150 * MIB) == "none of 24 candidates helps"
 
 
 def test_fields_of_later_versions_are_ignored_and_numbers_have_bounds():

@@ -6,6 +6,7 @@ import pytest
 
 from jax_array_info_core.facts.reports.left_out import ALL
 from jax_array_info_core.programs.advice import candidates
+from jax_array_info_core.programs.advice.judging import figures_of
 from jax_array_info_core.programs.advice.search import (
     Base,
     EndedError,
@@ -13,7 +14,6 @@ from jax_array_info_core.programs.advice.search import (
     TryFailedError,
     TwinError,
     advised,
-    figures_of,
 )
 from jax_array_info_core.reports import LeftOut, Remedy, RemedyPlace
 from tests.goldens import stored
@@ -69,7 +69,9 @@ def test_changes_that_are_proved_are_listed():
 def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
     """The answer is not that none helps."""
     report = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
-    assert report.answer == "none of 6 changes tried is proved to help; 118 were not tried"
+    assert (
+        report.answer == "no change tried is proved to help; 6 of 124 candidates tried, ranked without Shardy"
+    )
     assert report.failed == report.unproved > 0
     (caveat,) = report.caveats
     assert caveat.endswith(
@@ -118,12 +120,14 @@ def test_a_kind_of_change_that_ends_the_process_comes_after_the_others():
     assert first not in others[:-3]
     assert (report.failed, report.tried) == (4, len(others) - 3)
     assert report.untried > 0
-    assert report.answer.endswith(f"; {report.untried} were not tried")
+    assert report.answer.endswith(f" of {report.candidates} candidates tried, ranked without Shardy")
 
 
 def test_a_change_without_time_for_its_proof_is_said():
     report = advice(60, TimeOverError())
-    assert report.answer == "none of 6 changes tried is proved to help; 118 were not tried"
+    assert (
+        report.answer == "no change tried is proved to help; 6 of 124 candidates tried, ranked without Shardy"
+    )
     assert (report.failed, report.unproved > 0) == (0, True)
     assert report.caveats[0].endswith(" that may help could not be proved in time: --budget")
 

@@ -23,9 +23,9 @@ from jax_array_info_core.geometry.layouts.spec import Spec
 from jax_array_info_core.programs.advice.child import Parent
 from jax_array_info_core.programs.advice.code import constraint_code
 from jax_array_info_core.programs.advice.edits import Axes, Candidate, Pin, Ranked, Site, SiteValue
-from jax_array_info_core.programs.advice.judging import sharding_key
+from jax_array_info_core.programs.advice.judging import figures_of, sharding_key
 from jax_array_info_core.programs.advice.ranking import ranked
-from jax_array_info_core.programs.advice.search import Base, figures_of, lacking
+from jax_array_info_core.programs.advice.search import Base, lacking
 from jax_array_info_core.programs.raised.source import value_of
 from jax_array_info_core.reports import ProgramReport
 

@@ -14,12 +14,12 @@ from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, Rem
 from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
 from jax_array_info_core.programs.advice.child import Child
 from jax_array_info_core.programs.advice.edits import Candidate, Pin, Ranked
+from jax_array_info_core.programs.advice.judging import figures_of
 from jax_array_info_core.programs.advice.search import (
     Base,
     EndedError,
     TimeOverError,
     TryFailedError,
-    figures_of,
     lacking,
     resolved_by,
 )

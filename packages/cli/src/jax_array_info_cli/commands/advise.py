@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jax_array_info_core.base.quantities import as_seconds
+from jax_array_info_core.base.quantities import as_seconds, parse_bytes
 
 from ..output import Problems, ignore_codes_option, refused
 from ..reporting import Answer, report_command
@@ -36,12 +36,13 @@ def _percent(text: str) -> float:
     return float(match[1]) / 100
 
 
-def _saved(remedy: Remedy) -> float:
+def _saved(remedy: Remedy, min_nbytes: int) -> float:
     """Return the largest part of the bytes sent, the memory or the FLOPs that a change saves."""
-    from jax_array_info_core.programs.advice.judging import COMPARED
+    from jax_array_info_core.facts.reports.advice import better_and_worse, numbers_of
 
-    pairs = ((getattr(remedy.before, name), getattr(remedy.after, name)) for name in COMPARED)
-    return max(((old - new) / old for old, new in pairs if old and new is not None), default=0.0)
+    better, _ = better_and_worse(remedy.before, remedy.after, min_nbytes)
+    pairs = [numbers_of(remedy, figure.name) or (1, 1) for figure in better]
+    return max(((old - new) / old for old, new in pairs), default=0.0)
 
 
 @report_command(
@@ -60,12 +61,28 @@ def _saved(remedy: Remedy) -> float:
     help="Time for trying and proving changes, such as 90s or 10min. More time tries more of them.",
 )
 @click.option(
-    "--trades", is_flag=True, help="Also list the changes that make one figure better and another worse."
+    "--balance",
+    metavar="FLOPS",
+    type=click.IntRange(min=1),
+    help="FLOPs that cost as much as a byte sent, such as 2189. Default: those of the chip of --topology,"
+    " else of v5e.",
+)
+@click.option(
+    "--min-size",
+    metavar="SIZE",
+    default="1MiB",
+    show_default=True,
+    help="Bytes per device below which a figure is neither better nor worse, such as 1KiB for a small state"
+    " that a loop steps often.",
+)
+@click.option(
+    "--trades", is_flag=True, help="List all changes that make one figure better and another worse."
 )
 @click.option(
     "--fail-on-better",
     metavar="PERCENT",
-    help="Exit with 1 if a change saves so much of the bytes sent, the memory or the FLOPs, such as 10%.",
+    help="Exit with 1 if a change saves so much of the bytes sent, the memory or the FLOPs, such as 10%, and"
+    " makes nothing worse.",
 )
 @ignore_codes_option
 def advise(
@@ -76,6 +93,8 @@ def advise(
     topology: str | None,
     dcn: str | None,
     budget: str,
+    balance: int | None,
+    min_size: str,
     trades: bool,
     fail_on_better: str | None,
     ignore_codes: tuple[str, ...],
@@ -88,8 +107,9 @@ def advise(
     helps is then written into the source, as it is printed, in a process that imports FILE again, traced and
     compiled again: the figures are of that program. FILE itself is not changed.
 
-    Better is a change that sends 5 % fewer bytes, and 1 MiB or 1 % of the memory fewer; or needs 5 % and
-    1 MiB less memory, or 5 % fewer FLOPs; and that makes none of these worse by over 5 %.
+    Better is a change that costs 5 % less, by bytes sent and FLOPs together, or needs 5 % and 1 MiB less
+    memory, and that makes no figure worse by over 5 %. How many FLOPs a byte sent costs is that of the chip:
+    --balance. Changes with a price follow if they have a third of a figure, or cost less for the same memory.
 
     FILE and FUNCTION are those of jai-cli program. FILE is imported once for the tries, again if their
     process ends or fails, and once for each change that is proved. --topology adds one. If FILE or a module
@@ -104,6 +124,7 @@ def advise(
     from jax_array_info_core.compat.topology_names import parse_topology
     from jax_array_info_core.errors import TopologyError
     from jax_array_info_core.layouts import parse_mesh
+    from jax_array_info_core.programs.advice.judging import Scale
     from jax_array_info_core.programs.advice.search import advised
 
     from ..advice.engine import ChangedError, SourceEngine
@@ -113,6 +134,7 @@ def advise(
     if dcn is not None and topology is None:
         problems.add(["--dcn needs --topology, such as '2*v5p:2x2x2'"])
     seconds = problems.catch("--budget", as_seconds, budget)
+    min_nbytes = problems.catch("--min-size", parse_bytes, min_size)
     least = problems.catch("--fail-on-better", _percent, fail_on_better)
     request = requested(
         problems,
@@ -126,9 +148,11 @@ def advise(
         ignore_codes=ignore_codes,
     )
     assert seconds is not None
+    assert min_nbytes is not None
     if topology is not None:
         with refused(TopologyError):
             parse_topology(topology)
+    scale = Scale.of(topology, balance, min_nbytes)
     engine = SourceEngine(
         request,
         math.prod(request.mesh.values()),
@@ -136,14 +160,14 @@ def advise(
     )
     try:
         with refused(ChangedError):
-            report = advised(engine, seconds)
+            report = advised(engine, seconds, scale=scale)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), has_finding=True)
     finally:
         engine.close()
     report = replace(report, caveats=(*report.caveats, *engine.caveats()))
-    has_finding = least is not None and any(_saved(remedy) >= least for remedy in report.remedies)
+    has_finding = least is not None and any(_saved(remedy, min_nbytes) >= least for remedy in report.remedies)
     lacks = bool(report.left_out) and (report.reason is not None or (least is not None and not has_finding))
     refusal = (report.reason or report.left_out[0].words) if lacks else None
     return Answer(report, has_finding, {"trades": trades}, refusal)

@@ -235,6 +235,23 @@ class Topology:
 DEVICE_NBYTES: Mapping[str, int] = {kind: Topology(kind, (1,), 1).memory_nbytes for kind in (*TPUS, *GPUS)}
 """Bytes of a device that a program can use, by the name of the chip: ``v5p``, ``h100``."""
 
+FLOPS_PER_BYTE: Mapping[str, int] = {
+    "v3": round(1.4e14 / 2e11),
+    "v4": round(2.75e14 / 9e10),
+    "v5e": round(1.97e14 / 9e10),
+    "v5p": round(4.59e14 / 1.8e11),
+    "v6e": round(9.2e14 / 1.8e11),
+    "a100": round(3.1e14 / 3e11),
+    "h100": round(9.9e14 / 4.5e11),
+    "h200": round(9.9e14 / 4.5e11),
+    "b200": round(2.3e15 / 9e11),
+}
+"""FLOPs of bfloat16 that a chip can do in the time in which it sends a byte, by the name of the chip.
+
+A TPU sends along one side of the torus, in both directions; a GPU sends over NVLink. Sources: "How to Scale
+Your Model", parts 2 and 12, and NVIDIA's data sheet for the NVLink of A100.
+"""
+
 
 def parse_topology(text: str) -> Topology:
     """Return the topology that a text names.

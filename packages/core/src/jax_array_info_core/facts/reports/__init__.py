@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     ".all_reports": "Report",
-    ".advice": "AdviceReport ProgramFigures Remedy RemedyChange RemedyPlace",
+    ".advice": "AdviceReport LoopFigures ProgramFigures Remedy RemedyChange RemedyPlace",
     ".array": "ArrayReport ArrayType BatchAxes ContainerLeaf Leaf ShardingDescription",
     ".changes": (
         "Change DonationChange FigureChange LeafChange ProgramDiff ReshardReport ReshardRow "

@@ -11,6 +11,7 @@ from ...geometry.layouts.links import (
 )
 from .advice import (
     AdviceReport as AdviceReport,
+    LoopFigures as LoopFigures,
     ProgramFigures as ProgramFigures,
     Remedy as Remedy,
     RemedyChange as RemedyChange,

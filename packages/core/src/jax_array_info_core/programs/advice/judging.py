@@ -4,79 +4,194 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from ...facts.reports.advice import FIGURES, MARGIN, ProgramFigures
+from ...base.quantities import known_sum
+from ...compat.topology_names import FLOPS_PER_BYTE, parse_topology
+from ...facts.reports.advice import (
+    BALANCE,
+    LEAST_NBYTES,
+    MARGIN,
+    LoopFigures,
+    ProgramFigures,
+    better_and_worse,
+    moved_nbytes,
+)
+from ...facts.reports.control_flow import ControlFlow, FlopTotals, PerIteration
+from ...facts.reports.program import ProgramReport
+from ...facts.reports.program_values import uncounted_words
 from ..propagation.helper import NoAnswerError, ask
 
 Verdict = Literal["better", "trade", "no"]
 """Whether a change makes a figure better and none worse, one better and one worse, or none better."""
 
-LEAST_NBYTES = 2**20
-"""Bytes from which a saving counts: of what is sent, also one percent of the memory."""
 MOST_REMEDIES, MOST_TRADES = 5, 3
 COMPARED = ("sent_nbytes", "memory_nbytes", "flops")
-"""The figures that have to be known, and that changes are ordered by."""
+"""The figures that have to be known."""
+_MOST_WORK = 0.25
+"""Part by which a trade may have more FLOPs: with more, devices do again what others do."""
+_NOISE_NBYTES = 1024
+"""Bytes by which a program can send more, and not cost more: a sum of scalars."""
+_DEFAULT_CHIP = "v5e"
 _CONSTRAINT = "sdy.sharding_constraint"
 _T = TypeVar("_T")
 
 
-def verdict(base: ProgramFigures, new: ProgramFigures) -> Verdict:
-    """Return whether a changed program is better than another.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What figures are worth, and from which number of bytes on."""
 
-    Better: it sends at least 5 % fewer bytes, and 1 MiB or 1 % of its memory fewer; or it needs 5 % and 1 MiB
-    less memory; or 5 % fewer FLOPs, of dots and Fourier transforms or as XLA counts them. No other of these
-    is more by over 5 %. A change that costs FLOPs is not a trade: each device may compute everything then.
+    balance: int = BALANCE
+    """FLOPs that cost as much as a byte sent."""
 
-    A figure that one of the programs lacks makes a change neither better nor a trade.
-    """
-    if any(getattr(figures, name) is None for figures in (base, new) for name in COMPARED):
-        return "no"
-    least = {
-        "sent_nbytes": min(LEAST_NBYTES, (base.memory_nbytes or 0) // 100),
-        "memory_nbytes": LEAST_NBYTES,
-    }
-    is_better, worse = False, []
-    for figure in FIGURES:
-        before, after = getattr(base, figure.name), getattr(new, figure.name)
-        if before is None or after is None:
-            worse += [figure.name] if before is not after else []
-        elif after > (1 + MARGIN) * before + figure.noise:
-            worse.append(figure.name)
-        else:
-            saved = before - after
-            is_better |= after <= (1 - MARGIN) * before and saved >= max(least.get(figure.name, 0), 1)
-    if not is_better or any("flops" in name for name in worse):
-        return "no"
-    return "trade" if worse else "better"
+    chip: str = _DEFAULT_CHIP
+    """Chip whose rates give the balance; empty if it was given."""
+
+    min_nbytes: int = LEAST_NBYTES
+    """Bytes below which a figure is neither better nor worse."""
+
+    @classmethod
+    def of(cls, topology: str | None, balance: int | None = None, min_nbytes: int = LEAST_NBYTES) -> Scale:
+        """Return the scale of a topology.
+
+        Args:
+            topology: The topology; None for another chip's balance.
+            balance: FLOPs that cost as much as a byte sent; None for those of the chip.
+            min_nbytes: Bytes below which a figure is neither better nor worse.
+        """
+        if balance is not None:
+            return cls(balance=balance, chip="", min_nbytes=min_nbytes)
+        chip = _DEFAULT_CHIP if topology is None else parse_topology(topology).kind
+        chip = chip if chip in FLOPS_PER_BYTE else _DEFAULT_CHIP
+        return cls(balance=FLOPS_PER_BYTE[chip], chip=chip, min_nbytes=min_nbytes)
+
+    def verdict(self, base: ProgramFigures, new: ProgramFigures) -> Verdict:
+        """Return whether a changed program is better than another.
+
+        Better: it costs 5 % less, by the bytes sent and the FLOPs together, or needs 5 % and ``min_nbytes``
+        less memory. What one iteration of a loop of unknown length costs is compared apart, too. If one of
+        these, or a single figure, is worse by over 5 %, it is a trade.
+
+        A program that lacks a figure, or whose figures lack something else, is neither.
+        """
+        if not _are_comparable(base, new):
+            return "no"
+        better, worse = better_and_worse(base, new, self.min_nbytes)
+        pairs = self._costs(base, new)
+        memory = (base.memory_nbytes or 0) - (new.memory_nbytes or 0)
+        needs_less = any(one.name == "memory_nbytes" for one in better) and memory >= self.min_nbytes
+        costs_less = any(one.name != "memory_nbytes" for one in better) and any(
+            after <= (1 - MARGIN) * before for before, after in pairs
+        )
+        costs_more = any(
+            after > (1 + MARGIN) * before + _NOISE_NBYTES * self.balance for before, after in pairs
+        )
+        has_work = any(one.name.endswith("flops") for one in worse)
+        repeats = new.cost(0) > (1 + _MOST_WORK) * base.cost(0)
+        if not (costs_less or needs_less) or repeats or (has_work and not costs_less):
+            return "no"
+        return "trade" if worse or costs_more else "better"
+
+    def _costs(self, base: ProgramFigures, new: ProgramFigures) -> list[tuple[int, int]]:
+        """Return the costs of two programs, and those of one iteration of each loop of unknown length."""
+        loops = [{one.loop: self._iteration(one) for one in figures.loops} for figures in (base, new)]
+        names = dict.fromkeys((*loops[0], *loops[1]))
+        total = base.cost(self.balance), new.cost(self.balance)
+        return [total, *((loops[0].get(name, 0), loops[1].get(name, 0)) for name in names)]
+
+    def _iteration(self, loop: LoopFigures) -> int:
+        return self.balance * loop.sent_nbytes + loop.flops
+
+    def _compared(self, figures: ProgramFigures) -> tuple[int, ...]:
+        """Return the cost, that of an iteration, and the memory."""
+        loops = sum(map(self._iteration, figures.loops))
+        return figures.cost(self.balance), loops, figures.memory_nbytes or 0
+
+    def rank(self, figures: ProgramFigures) -> float:
+        """Return a number that is lower for better figures: half of a cost counts as half of the memory."""
+        return sum(math.log2(number + 1) for number in self._compared(figures))
+
+    def best_of(
+        self, base: ProgramFigures, changes: Iterable[_T], figures: Callable[[_T], ProgramFigures], most: int
+    ) -> list[_T]:
+        """Return the changes that no other equals or beats in cost and in memory, the best first.
+
+        Of more than the maximum, the best in each are among them. Those that only move a gather to the caller
+        come last.
+
+        Args:
+            base: The figures of the program as it is.
+            changes: The changes; of equal ones, the first is kept.
+            figures: The function that returns the figures of one.
+            most: Maximum number that is returned.
+        """
+        rows = [(self._compared(figures(change)), change) for change in changes]
+        kept: list[tuple[tuple[int, ...], _T]] = []
+        for row in sorted(rows, key=lambda row: row[0]):
+            if not any(_is_dominated(row[0], numbers) for numbers, _ in kept):
+                kept.append(row)
+        kept.sort(key=lambda row: self.rank(figures(row[1])))
+        best = [min(kept, key=lambda row: row[0][number]) for number in range(3) if kept]
+        chosen = [*dict.fromkeys(map(id, (*kept[:1], *best, *kept)))][:most]
+        found = [row[1] for row in kept if id(row) in chosen]
+        return sorted(found, key=lambda change: moved_nbytes(base, figures(change)) > 0)
 
 
-def best_of(changes: Iterable[_T], figures: Callable[[_T], ProgramFigures], most: int) -> list[_T]:
-    """Return the changes that no other equals or beats in all figures, the fewest bytes sent first.
-
-    Of more than the maximum, the best in each figure are among them.
-
-    Args:
-        changes: The changes; of equal ones, the first is kept.
-        figures: The function that returns the figures of one.
-        most: Maximum number that is returned.
-    """
-    kept: list[tuple[tuple[int, ...], _T]] = []
-    for row in sorted(((_compared(figures(change)), change) for change in changes), key=lambda row: row[0]):
-        if not any(_is_dominated(row[0], numbers) for numbers, _ in kept):
-            kept.append(row)
-    best = [min(kept, key=lambda row: row[0][number]) for number in range(len(COMPARED)) if kept]
-    chosen = [*dict.fromkeys(map(id, (*best, *kept)))][:most]
-    return [row[1] for row in kept if id(row) in chosen]
+DEFAULT = Scale()
+"""The scale without a topology."""
 
 
-def _compared(figures: ProgramFigures) -> tuple[int, ...]:
-    return tuple(getattr(figures, name) or 0 for name in COMPARED)
+def _are_comparable(base: ProgramFigures, new: ProgramFigures) -> bool:
+    lacks = any(getattr(figures, name) is None for figures in (base, new) for name in COMPARED)
+    is_alike = (base.xla_flops is None) is (new.xla_flops is None) and base.unknown == new.unknown
+    return is_alike and not lacks
 
 
 def _is_dominated(numbers: Sequence[int], others: Sequence[int]) -> bool:
     return all(number >= other for number, other in zip(numbers, others, strict=True))
+
+
+def figures_of(report: ProgramReport) -> ProgramFigures:
+    """Return the figures of a compiled program that changes are compared by.
+
+    Outside of loops of unknown length, each conditional counts its larger side. FLOPs that are not counted
+    are named.
+    """
+    memory, sent = report.memory, report.sent if report.is_sent_known else None
+    dots = report.dot_totals
+    if dots is None and report.dot_flops is not None:  # a report of an older version
+        dots = FlopTotals(known=report.dot_flops, bound=report.dot_flops)
+    totals = (dots, report.fft_totals, *((None,) if report.decompositions is None else report.decompositions))
+    known = [None if one is None else one.known if one.bound is None else one.bound for one in totals]
+    sent_loops = () if sent is None else sent.per_iteration
+    loops = (*sent_loops, *(row for one in totals if one is not None for row in one.per_iteration))
+    return ProgramFigures(
+        sent_nbytes=None if sent is None else sent.bound_nbytes if sent.unknown_count else sent.nbytes,
+        memory_nbytes=None if memory is None else memory.needed_nbytes,
+        temporary_nbytes=None if memory is None else memory.temporary_nbytes,
+        argument_nbytes=None if memory is None else memory.argument_nbytes,
+        output_nbytes=None if memory is None else memory.output_nbytes,
+        flops=known_sum(known),
+        xla_flops=report.xla_flops,
+        loops=tuple(_loops(loops)),
+        unknown=tuple(uncounted_words(report.uncounted_flops or ())),
+    )
+
+
+def _loops(rows: Iterable[PerIteration]) -> Iterable[LoopFigures]:
+    """Yield the figures of one iteration of each loop, those of loops at one place together."""
+    sent, flops = Counter[str](), Counter[str]()
+    for row in rows:
+        loop = ControlFlow(kind="while_loop", at_most=row.at_most, origin=row.origin)
+        name = " in ".join(one.words for one in (loop, *reversed(row.outer)))
+        sent[name] += (row.nbytes or 0) * row.count
+        flops[name] += (row.flops or 0) * row.count
+    for name in sorted({*sent, *flops}):
+        yield LoopFigures(loop=name, sent_nbytes=sent[name], flops=flops[name])
 
 
 def sharding_key(bytecode: bytes) -> bytes:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ...base.quantities import counted, known_sum
+from ...base.quantities import counted
 from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy
 from ...facts.reports.left_out import ALL, Parts
 from ...facts.reports.program import ProgramReport
 from ..assertions import collective_words
 from .edits import Candidate, Ranked
-from .judging import MOST_REMEDIES, MOST_TRADES, best_of, verdict
+from .judging import DEFAULT, MOST_REMEDIES, MOST_TRADES, Scale, figures_of
 
 NEEDED = ("collectives", "memory", "FLOPs", ALL)
 """Parts of the report on a program that have the figures by which changes are compared."""
@@ -111,12 +111,15 @@ class _Proofs(NamedTuple):
     """Number of those for which there was no time."""
 
 
-def advised(engine: Engine, budget: float, *, now: Callable[[], float] = time.monotonic) -> AdviceReport:
+def advised(
+    engine: Engine, budget: float, *, scale: Scale = DEFAULT, now: Callable[[], float] = time.monotonic
+) -> AdviceReport:
     """Return the changes that help, from those that can be tried and proved within a time.
 
     Args:
         engine: What applies and compiles changes.
         budget: The time for tries and proofs, in seconds, without that of the program as it is.
+        scale: What figures are worth.
         now: The clock.
     """
     start = now()
@@ -134,6 +137,9 @@ def advised(engine: Engine, budget: float, *, now: Callable[[], float] = time.mo
         platform=report.platform,
         topology=report.topology,
         base=figures_of(report),
+        balance=scale.balance,
+        chip=scale.chip,
+        min_nbytes=scale.min_nbytes,
         reason=_reason(base, parts),
         caveats=(*base.caveats, *(part.words for part in parts.left_out)),
         left_out=parts.left_out,
@@ -142,20 +148,21 @@ def advised(engine: Engine, budget: float, *, now: Callable[[], float] = time.mo
         reasons = tuple(map(collective_words, (report.collectives or ())[:_MOST_REASONS]))
         advice = replace(advice, reason=reason, reasons=reasons)
     if advice.reason is None:
-        search = _Search(engine, base, lambda: now() < stop, stop)
+        search = _Search(engine, base, scale, lambda: now() < stop, stop)
         search.run()
         advice = replace(advice, reason=search.reason)
     if advice.reason is not None:
         return replace(advice, seconds=now() - start)
-    proofs = _proved(engine, base, search.measured, lambda: now() < deadline, deadline)
+    proofs = _proved(engine, base, search.measured, scale, lambda: now() < deadline, deadline)
     better, trades = (
-        [remedy for remedy in proofs.remedies if verdict(remedy.before, remedy.after) == kind]
+        [remedy for remedy in proofs.remedies if scale.verdict(remedy.before, remedy.after) == kind]
         for kind in ("better", "trade")
     )
     return replace(
         advice,
-        remedies=tuple(best_of(better, lambda remedy: remedy.after, MOST_REMEDIES)),
-        trades=tuple(best_of(trades, lambda remedy: remedy.after, MOST_TRADES)),
+        remedies=tuple(scale.best_of(advice.base, better, lambda remedy: remedy.after, MOST_REMEDIES)),
+        trades=tuple(scale.best_of(advice.base, trades, lambda remedy: remedy.after, MOST_TRADES)),
+        candidates=len(search.measured) + len(search.refused) + search.untried,
         tried=len(search.measured),
         failed=len(search.refused) + len(proofs.refused),
         unproved=proofs.late + len(proofs.refused),
@@ -172,13 +179,17 @@ class _Search:
     Args:
         engine: What applies and compiles changes.
         base: The program as it is.
+        scale: What figures are worth.
         has_time: Function that returns whether another try can begin.
         deadline: When a try under way is ended.
     """
 
-    def __init__(self, engine: Engine, base: Base, has_time: Callable[[], bool], deadline: float) -> None:
+    def __init__(
+        self, engine: Engine, base: Base, scale: Scale, has_time: Callable[[], bool], deadline: float
+    ) -> None:
         self._engine = engine
         self._base = base
+        self._scale = scale
         self._has_time = has_time
         self._deadline = deadline
         self._ends = Counter[str]()
@@ -240,9 +251,9 @@ class _Search:
                 self._ends[candidate.rule] += isinstance(error, EndedError)
                 continue
             self.measured.append(tried)
-            if verdict(before, tried.figures) == "better":
+            if self._scale.verdict(before, tried.figures) == "better":
                 better.append(tried)
-        return next(iter(best_of(better, lambda tried: tried.figures, 1)), None)
+        return next(iter(self._scale.best_of(before, better, lambda tried: tried.figures, 1)), None)
 
 
 _NOTHING = "no change to try: nothing that the program sends or holds can be sharded in another way"
@@ -281,15 +292,20 @@ def _short(seconds: float, available: float) -> str | None:
 
 
 def _proved(
-    engine: Engine, base: Base, tried: Sequence[_Tried], has_time: Callable[[], bool], deadline: float
+    engine: Engine,
+    base: Base,
+    tried: Sequence[_Tried],
+    scale: Scale,
+    has_time: Callable[[], bool],
+    deadline: float,
 ) -> _Proofs:
     """Prove the best of the changes that were tried."""
     remedies: list[Remedy] = []
     refused: list[str] = []
     late = 0
     for kind, most in (("better", MOST_REMEDIES), ("trade", MOST_TRADES)):
-        changes = [change for change in tried if verdict(base.tried_as, change.figures) == kind]
-        for change in best_of(changes, lambda change: change.figures, most):
+        changes = [change for change in tried if scale.verdict(base.tried_as, change.figures) == kind]
+        for change in scale.best_of(base.tried_as, changes, lambda change: change.figures, most):
             try:
                 if not has_time():
                     raise TimeOverError
@@ -327,15 +343,3 @@ def resolved_by(before: ProgramReport, after: ProgramReport) -> tuple[str, ...]:
 def lacking(report: ProgramReport) -> str | None:
     """Return which part with figures of changes is left out of a report, in words; None if none is."""
     return next(filter(None, map(report.lacks, NEEDED)), None)
-
-
-def figures_of(report: ProgramReport) -> ProgramFigures:
-    """Return the figures of a compiled program that changes are compared by."""
-    memory = report.memory
-    return ProgramFigures(
-        sent_nbytes=report.sent_nbytes,
-        memory_nbytes=None if memory is None else memory.needed_nbytes,
-        temporary_nbytes=None if memory is None else memory.temporary_nbytes,
-        flops=known_sum((report.dot_flops, report.fft_flops, report.decomposition_flops)),
-        xla_flops=report.xla_flops,
-    )
