@@ -91,6 +91,8 @@ class Candidate(NamedTuple):
     """The same in the lowered program."""
     weight: float = 0.0
     """Bytes that may be saved, about: it orders the candidates of a rule."""
+    number: int = 0
+    """Number among those of its rule, in the order of the program."""
 
 
 class Ranked(NamedTuple):

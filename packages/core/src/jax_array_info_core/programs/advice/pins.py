@@ -16,11 +16,12 @@ from ..donations import common_end
 from ..propagation.axis_origins import OWN, Propagated
 from ..propagation.data import data_of
 from ..propagation.graph import Graph, Operation, Value, has_axis
+from ..propagation.ways import source_of
 from .edits import Axes, Columns, Edit, Pin, Site, SiteValue
 
 LEAST_NBYTES = 2**14
 """Bytes below which the sharding of a value is not changed."""
-_CONSTRAINT = "sdy.sharding_constraint"
+_CONSTRAINT, _CALL = "sdy.sharding_constraint", "sdy.named_computation"
 _NOT_VALUES = ("sdy.", "func.", "stablehlo.return", "stablehlo.constant", "stablehlo.while")
 Line = tuple[str, int]
 """File and number of a line."""
@@ -286,14 +287,15 @@ class Pins:
 
     def _sites_of(self, operation: Operation, lines: Mapping[Line, list[SiteValue]]) -> list[SiteValue]:
         """Return the expressions that an operation may be of: by its columns, or those of its line."""
-        if (
-            operation.number is None
-            or operation.is_manual
-            or not operation.results
-            or operation.name.startswith(_NOT_VALUES)
-        ):
+        is_call = operation.name == _CALL
+        if not operation.results or operation.is_manual or (operation.number is None and not is_call):
+            return []
+        if operation.name.startswith(_NOT_VALUES) and not is_call:
             return []
         frames, columns = self._chain(operation)
+        around = operation.outside
+        if around is not None and around.name == _CALL and len(frames) <= 2 * len(self._chain(around)[0]):
+            return []  # of a function of JAX: the value is that of the call
         of_line = lines.get((frames[0].file, frames[0].line), []) if frames else []
         exact = [
             value
@@ -312,14 +314,34 @@ class Pins:
         if len({value.axes for value in values}) > 1:
             last = max(results, key=lambda operation: parts(operation.results[0].axes, self.sizes))
         value = last.results[0]
-        users = self.graph.users(value)
         if site.nbytes < LEAST_NBYTES or not self.is_simple(value.axes):
             return None
-        if any(user.name == _CONSTRAINT for user in users):
+        if any(source_of(one) in self._constrained for one in values):
             return None
-        edits = [("result", operation.number, 0) for operation in results]
+        edits = [edit for operation in results for edit in self._after(operation)]
         edits += [("operand", number, place) for number, place in cotangents]
-        return Place(site, value, last, tuple(dict.fromkeys(edits)))  # type: ignore[arg-type]
+        computing = source_of(value).definer or last  # inside of a call
+        return Place(site, value, computing, tuple(dict.fromkeys(edits))) if edits else None
+
+    @cached_property
+    def _constrained(self) -> set[Value]:
+        """The values that have a constraint."""
+        operations = (one for one in self.graph.operations if one.name == _CONSTRAINT)
+        return {source_of(one.operands[0]) for one in operations}
+
+    def _after(self, operation: Operation) -> list[tuple[str, int, int]]:
+        """Return the edits on the result of an operation; of a call, on the operands that use it."""
+        if operation.number is not None:
+            return [("result", operation.number, 0)]
+        edits, waiting = [], [operation.results[0]]
+        while waiting:
+            value = waiting.pop()
+            for user, place in self.graph.places.get(value, ()):
+                if user.name == "sdy.data_flow_edge":
+                    waiting += user.results if place == 0 else ()
+                elif place < len(user.operands) and user.number is not None:
+                    edits.append(("operand", user.number, place))
+        return edits
 
     def lost(self, value: Value) -> list[tuple[int, str]]:
         """Return the dimensions of a value that are sharded ones of data, and the axes that they lack."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...arrays.origins.origins import UserLines
 from ...base.errors import UnsupportedValueError
+from ...base.grouping import by_key
 from ...compat.lowering import require_shardy
 from ...compat.programs import argument_locations, module_bytecode
 from ...facts.reports.program import ProgramReport
@@ -125,13 +126,21 @@ def in_order(
     base, *answers = estimates([applied, *(candidate.edits for candidate in asked)])
     if base is None:
         return [*proposed]
-    first: dict[object, int] = {}
-    for number, answer in enumerate(answers):
-        first.setdefault(answer or number, number)
-    numbers = [*first.values()]
+    alike = by_key((answer or number, number) for number, answer in enumerate(answers))
+    numbers = [_first([asked[number] for number in group], group) for group in alike.values()]
     by_estimate = sorted(numbers, key=lambda number: _score(answers[number], base))
     mixed = (number for pair in zip(by_estimate, numbers, strict=True) for number in pair)
     return [*(asked[number] for number in dict.fromkeys(mixed)), *proposed[MOST_ESTIMATED:]]
+
+
+def _first(group: Sequence[Candidate], numbers: Sequence[int]) -> int:
+    """Return which of some candidates with one estimate is tried: the first in the program, of one rule."""
+    own = [
+        (candidate.number, number)
+        for candidate, number in zip(group, numbers, strict=True)
+        if candidate.rule == group[0].rule
+    ]
+    return min(own)[1]
 
 
 def _score(estimate: Estimate | None, base: Estimate) -> float:
@@ -155,7 +164,12 @@ def combined(applied: Candidate | None, further: Candidate) -> Candidate:
     }
     because = "; ".join(dict.fromkeys((applied.because, further.because)))
     return Candidate(
-        further.rule, because, tuple(pins.values()), merged(applied.edits, further.edits), further.weight
+        further.rule,
+        because,
+        tuple(pins.values()),
+        merged(applied.edits, further.edits),
+        further.weight,
+        further.number,
     )
 
 

@@ -11,16 +11,17 @@ from ...base.quantities import counted
 from ...geometry.layouts.spec import Spec, spec_code
 from ..propagation.graph import Graph, Operation, Value
 from ..propagation.helper import NoAnswerError
+from ..propagation.ways import source_of
 from .edits import Axes, Candidate, Edit, Pin
 from .pins import Argument, Constrained, Pins, Place, fits, moved, names_in, parts
 
-_DOT = "stablehlo.dot_general"
+_DOT, _WINDOW = "stablehlo.dot_general", "stablehlo.reduce_window"
 _HEAVY = (
     *(_DOT, "stablehlo.gather", "stablehlo.fft", "stablehlo.scatter", "stablehlo.cholesky"),
     *("stablehlo.custom_call", "stablehlo.sort", "stablehlo.convolution", "stablehlo.triangular_solve"),
 )
 """Operations whose results are worth a constraint of their own."""
-_FEW = 50
+_FEW = 30
 """Number of candidates below which all other shardings of products and arguments are proposed, too."""
 
 
@@ -58,8 +59,8 @@ def _proposed(pins: Pins, rules: Mapping[str, Rule]) -> Iterator[list[Candidate]
     """Yield the candidates of each rule, the most bytes first."""
     for name, rule in rules.items():
         rows = [
-            Candidate(name, because, tuple(own), tuple(edits), weight)
-            for because, own, edits, weight in rule(pins)
+            Candidate(name, because, tuple(own), tuple(edits), weight, number)
+            for number, (because, own, edits, weight) in enumerate(rule(pins))
         ]
         yield sorted(rows, key=lambda row: -row.weight)
 
@@ -286,6 +287,8 @@ def restored(pins: Pins) -> Iterator[Change]:
 def _before(graph: Graph, constraint: Operation) -> Axes:
     """Return the sharding of what a constraint is on, in the program without it."""
     value, rank = constraint.operands[0], len(constraint.results[0].axes)
+    while value.outer is not None and (value.definer is None or value.definer.number is None):
+        value = value.outer
     if value.argument is not None:
         return graph.values[value.argument].axes
     definer = value.definer
@@ -367,10 +370,11 @@ def needed_whole(pins: Pins) -> Iterator[Change]:
     """A dimension that an operation needs whole is not sharded."""
     for place in pins.places:
         rule, axes = place.operation.rule, place.value.axes
-        if rule is None or not rule.whole:
+        is_window = place.operation.name == _WINDOW
+        if rule is None or not (rule.whole or is_window):
             continue
         new = tuple(
-            () if any(factor in rule.whole for factor in factors) else names
+            () if is_window or any(factor in rule.whole for factor in factors) else names
             for factors, names in zip(rule.results[0], axes, strict=False)
         )
         if len(new) == len(axes) and new != axes:
@@ -379,13 +383,10 @@ def needed_whole(pins: Pins) -> Iterator[Change]:
 
 def before_loop(pins: Pins) -> Iterator[Change]:
     """A value that no iteration changes is gathered once, before the loop."""
-    places = {place.value: place for place in pins.places}
+    places = {source_of(place.value): place for place in pins.places}
     for loop in (one for one in pins.graph.operations if one.name == "stablehlo.while"):
         for value in loop.operands:
-            source = value
-            while source.outer is not None:
-                source = source.outer
-            place = places.get(source)
+            place = places.get(source_of(value))
             if place is None:
                 continue
             for name in names_in(place.value.axes):
