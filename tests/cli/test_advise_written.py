@@ -11,6 +11,7 @@ from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.facts.reports.advice import ProgramFigures
 from jax_array_info_core.programs.advice.edits import Candidate, Pin
 from jax_array_info_core.programs.advice.pins import Pins
+from jax_array_info_core.programs.advice.search import figures_of
 from jax_array_info_core.programs.propagation.propagation_report import propagated
 from tests.cli.advised import engine_on, figures, module_of
 
@@ -29,6 +30,7 @@ from specs import GIVEN as RENAMED
 
 mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
 ROWS, AXIS = P("data"), "data"
+WHOLE = P()
 TABLE = {"w": P("data"), "b": P()}
 
 
@@ -74,7 +76,11 @@ def step(x, w):
 
 
 def step_args(mesh):
-    return tuple(jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(mesh, P())) for _ in "xw")
+    table = {
+        "w": NamedSharding(mesh, P()),
+    }
+    shardings = NamedSharding(mesh, WHOLE), table["w"]
+    return tuple(jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=one) for one in shardings)
 """
 SPECS = 'from jax.sharding import PartitionSpec as P\n\nGIVEN = P("data")\nHELD = P("data", None)\n'
 CASES = {
@@ -215,6 +221,22 @@ def edited_program(engine):
         jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(module.mesh, P(None, "model"))),
         w,
     )
+
+
+def test_the_specs_of_arguments_are_changed_where_they_are_written(engine, pins):
+    """A constraint with a computed spec is taken to follow them, as they are those of a table."""
+    paths = [one.path for one in engine.tries._report.arguments]
+    changed = (
+        pins["layer.held(y)"]._replace(axes=WANTED),
+        Pin("argument", WANTED, paths=(paths[0],)),
+        Pin("argument", ((), ("data",)), paths=(paths[1],)),
+    )
+    remedy = engine.proved(Candidate("rule", "", changed, ()), ProgramFigures(), 0.0)
+    assert [(one.expression, one.code, one.is_proved) for one in remedy.changes] == [
+        ("WHOLE = P()", 'WHOLE = P(None, "model")', True),
+        ("P()", 'P(None, "data")', True),
+    ]
+    assert remedy.before == figures_of(engine._base) != remedy.after
 
 
 def test_what_is_not_written_has_the_figures_of_its_try(engine, pins):

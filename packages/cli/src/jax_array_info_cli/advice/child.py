@@ -45,7 +45,7 @@ from .changes import (
 )
 from .files import Codes
 from .instrument import Expression, Source
-from .writing import Written, written
+from .writing import Written, written, written_in_tables
 
 
 class Task(NamedTuple):
@@ -179,7 +179,12 @@ def _search(task: Task, source: Source, values: Values, parent: Parent, messages
         tries = Tries(function, arguments, values, report, caveats, source.codes)
         program = tries.program()._replace(digests=source.digests)
         parent.answer(_changed(source) or program)
-        asked = {"candidates": tries.candidates, "figures": tries.figures, "written": tries.written}
+        asked = {
+            "candidates": tries.candidates,
+            "figures": tries.figures,
+            "written": tries.written,
+            "tables": tries.tables,
+        }
         for what, about in messages:
             try:
                 parent.answer(asked[what](about))
@@ -405,6 +410,10 @@ class Tries:
     def written(self, pins: Sequence[Pin]) -> list[Written]:
         """Return the changes of constraints as they are written in the source."""
         return written(pins, self._codes, self._constraint)
+
+    def tables(self, pins: Sequence[Pin]) -> list[Written]:
+        """Return changes of arguments where their specs are written; none if one is computed."""
+        return written_in_tables(pins, self._codes)
 
     def _constraint(self, pin: Pin) -> tuple[str, str]:
         """Return the code of an expression with a constraint, and the import that it needs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -160,15 +161,17 @@ class SourceEngine:
         assert self._base is not None
         assert self._program is not None
         of_source = [pin for pin in candidate.pins if pin.frames or pin.site is not None]
+        placed = [pin for pin in candidate.pins if pin.paths]
         written: list[Written] = self._asked("written", of_source, deadline) if of_source else []
-        places = (self._placed(pin) for pin in candidate.pins if pin.paths)
-        changes = [*(one.change for one in written), *places]
+        report: ProgramReport | None
+        if all(one.text is not None for one in written):
+            changes, report = self._at_source(written, placed, deadline)
+        else:
+            changes, report = self._in_tables(written, placed, deadline)
         changes.sort(key=lambda change: not change.is_proved)
-        texts = tuple(one.text for one in written if one.text is not None)
         before, after = self._program.base.tried_as, figures
         resolved: tuple[str, ...] = ()
-        if changes[-1].is_proved:
-            report = self._reported(self._change(candidate.pins, texts), deadline)
+        if report is not None:
             if problem := lacking(report):
                 raise TryFailedError(problem)
             before, after = figures_of(self._base), figures_of(report)
@@ -187,6 +190,35 @@ class SourceEngine:
             because=candidate.because,
             resolved=resolved,
         )
+
+    def _at_source(
+        self, written: Sequence[Written], placed: Sequence[Pin], deadline: float
+    ) -> tuple[list[RemedyChange], ProgramReport]:
+        """Return changes, and the report on the program with them."""
+        texts = dict.fromkeys(one.text for one in written if one.text is not None)
+        report = self._reported(self._change(placed, tuple(texts)), deadline)
+        return [*(one.change for one in written), *map(self._placed, placed)], report
+
+    def _in_tables(
+        self, written: Sequence[Written], placed: Sequence[Pin], deadline: float
+    ) -> tuple[list[RemedyChange], ProgramReport | None]:
+        """Return changes where the specs of arguments are written, which computed constraints may follow.
+
+        If that is not known, they are as they were, without a report.
+        """
+        arguments = [pin for pin in placed if pin.kind == "argument"]
+        others = [pin for pin in placed if pin.kind != "argument"]
+        with contextlib.suppress(TryFailedError):
+            tables: list[Written] = self._asked("tables", arguments, deadline)
+            kept = [*(one for one in written if one.text is not None), *tables]
+            texts = {one.text for one in kept}
+            if tables and len({text.site for text in texts if text is not None}) == len(texts):
+                changes, report = self._at_source(kept, others, deadline)
+                specs = {one.path: one.got.spec if one.got is not None else None for one in report.arguments}
+                wanted = {path: spec_code(Spec(pin.axes or ())) for pin in arguments for path in pin.paths}
+                if all(spec_code(specs.get(path) or Spec(())) == code for path, code in wanted.items()):
+                    return changes, report
+        return [*(one.change for one in written), *map(self._placed, placed)], None
 
     def _change(self, pins: Sequence[Pin], texts: tuple[Text, ...]) -> Change:
         """Return changes as a process applies them: with the numbers of leaves."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import resolve_name
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from .files import File, Files, Span
 
 _WHOLE = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.Dict)
 """Expressions that need no parentheses, whatever stands around them."""
+_SPECS = ("P", "PartitionSpec")
 _CONSTRAINTS = ("with_sharding_constraint", "reshard")
 _MOST_STEPS = 20
 """Names and helpers that lead from a constraint to its spec."""
@@ -50,7 +51,7 @@ _Placed = tuple[Any, _Scope]
 """A node, and its place."""
 
 
-class _Spec(NamedTuple):
+class WrittenSpec(NamedTuple):
     """A spec as it is written."""
 
     file: File
@@ -65,6 +66,46 @@ class _Spec(NamedTuple):
     """Text of each entry."""
     axes: Axes
     """Mesh axes of each entry."""
+
+    def is_of(self, axes: Axes) -> bool:
+        """Return whether it is that of a sharding."""
+        return _stripped(self.axes) == _stripped(axes)
+
+    def changed(self, axes: Axes, calls: Sequence[ast.Call] = ()) -> Found:
+        """Return the change to other mesh axes, which keeps the entries that stay.
+
+        Args:
+            axes: The mesh axes of each dimension.
+            calls: Calls with which it can be printed.
+        """
+        count = max(len(self.axes), len(_stripped(axes)))
+        wanted = (*axes, *[()] * count)[:count]
+        new = [*map(entry_code, wanted)]
+        for number, (old, text) in enumerate(zip(self.axes, self.texts, strict=True)):
+            new[number] = text if old == wanted[number] else new[number]
+        code = f"{self.start}{', '.join(new)}{self.end}"
+        return Found(self.file, self.span, code, self._shown(calls))
+
+    def _shown(self, calls: Sequence[ast.Call]) -> Span:
+        """Return the call or the assignment with which it is printed; itself if that is long."""
+        node: ast.AST | None = self.node
+        while node is not None and not isinstance(node, ast.stmt) and node not in calls:
+            node = self.file.around.get(node)
+        is_printed = node in calls or isinstance(node, ast.Assign | ast.AnnAssign)
+        span = self.file.span(node) if is_printed else self.span
+        return self.span if "\n" in self.file.text(span) else span
+
+    def matches(self, path: str) -> int | None:
+        """Return how many keys of its dicts are the end of a path; 0 for a module's variable, else None."""
+        node, keys = self.node, list[str]()
+        while isinstance(outer := self.file.around[node], ast.Dict | ast.Call | ast.Tuple):
+            if isinstance(outer, ast.Dict):
+                key = outer.keys[outer.values.index(node)] if node in outer.values else None
+                keys.insert(0, str(getattr(key, "value", None)))
+            node = outer
+        if keys:
+            return len(keys) if path.split("/")[-len(keys) :] == keys else None
+        return 0 if isinstance(outer, ast.Assign) and self.file.function(outer) is None else None
 
 
 class Chain:
@@ -109,27 +150,10 @@ class Chain:
         Raises:
             NotWrittenError: If its spec is computed.
         """
-        before = _stripped(self._pin.before)
         for spec in self._specs():
-            if _stripped(spec.axes) == before != _stripped(axes):
-                count = max(len(spec.axes), len(_stripped(axes)))
-                wanted = (*axes, *[()] * count)[:count]
-                new = [*map(entry_code, wanted)]
-                for number, (old, text) in enumerate(zip(spec.axes, spec.texts, strict=True)):
-                    new[number] = text if old == wanted[number] else new[number]
-                code = f"{spec.start}{', '.join(new)}{spec.end}"
-                return Found(spec.file, spec.span, code, self._shown(spec))
+            if spec.is_of(self._pin.before) and not spec.is_of(axes):
+                return spec.changed(axes, [call for call, _ in self._calls])
         raise NotWrittenError
-
-    def _shown(self, spec: _Spec) -> Span:
-        """Return what is printed of a spec: the call of a line, or the assignment; itself if that is long."""
-        node: ast.AST | None = spec.node
-        calls = [call for call, _ in self._calls]
-        while node is not None and not isinstance(node, ast.stmt) and node not in calls:
-            node = spec.file.around.get(node)
-        is_printed = node in calls or isinstance(node, ast.Assign | ast.AnnAssign)
-        span = spec.file.span(node) if is_printed else spec.span
-        return spec.span if "\n" in spec.file.text(span) else span
 
     def removed(self) -> Found:
         """Return the change that takes the constraint away: its value stands in the place of the call.
@@ -168,7 +192,7 @@ class Chain:
             value = passed[0]
         return call, scope, value
 
-    def _specs(self) -> Iterator[_Spec]:
+    def _specs(self) -> Iterator[WrittenSpec]:
         """Yield the specs that can be that of the constraint: those that it is given, then those of calls."""
         before = _stripped(self._pin.before)
         if self._is_known:
@@ -182,13 +206,13 @@ class Chain:
             alike = [spec for spec in specs.values() if _stripped(spec.axes) == before]
             yield from alike if len(alike) == 1 else ()
 
-    def _spec(self, node: ast.AST, scope: _Scope, steps: int = 0) -> _Spec | None:
+    def _spec(self, node: ast.AST, scope: _Scope, steps: int = 0) -> WrittenSpec | None:
         """Return the spec of a sharding or of a spec; None if it is computed."""
         node, scope = self._followed(node, scope)
         if not isinstance(node, ast.Call) or steps > _MOST_STEPS:
             return None
         match _called(node, scope.file):
-            case "P" | "PartitionSpec":
+            case name if name in _SPECS:
                 return _written(node, scope)
             case "NamedSharding":
                 inner = _argument(node, 1, "spec")
@@ -242,8 +266,8 @@ class Chain:
                 return None if item is None else (item, scope)
             case ast.ImportFrom(module=module, level=level):
                 package = scope.file.names.get("__package__") or ""
-                name = resolve_name("." * level + (module or ""), package) if level else module
-                file = self._files.module(name)
+                path = resolve_name("." * level + (module or ""), package) if level else module
+                file = self._files.module(path)
                 return None if file is None else self._bound(binding.name, _Scope(file))
         return None
 
@@ -274,7 +298,15 @@ class Chain:
         return file, next((node for node in reversed(found) if isinstance(node, FUNCTIONS)), None)
 
 
-def _written(node: ast.Call, scope: _Scope) -> _Spec | None:
+def written_specs(file: File) -> Iterator[WrittenSpec]:
+    """Yield the specs that are written in a file."""
+    for call in file.around:
+        if isinstance(call, ast.Call) and _called(call, file) in _SPECS:
+            spec = _written(call, _Scope(file, file.function(call)))
+            yield from () if spec is None else (spec,)
+
+
+def _written(node: ast.Call, scope: _Scope) -> WrittenSpec | None:
     """Return the spec of ``P(…)``, or that of the arguments that a helper passes on to it: ``P(*spec)``."""
     file, entries, count = scope.file, node.args, 0
     span, start, end = file.span(node), f"{file.text(file.span(node.func))}(", ")"
@@ -290,7 +322,7 @@ def _written(node: ast.Call, scope: _Scope) -> _Spec | None:
     if len(axes) < len(entries) or (node.keywords and end):
         return None
     texts = [file.text(file.span(entry)) for entry in entries]
-    return _Spec(file, node, span, start, end, texts, tuple(axes))
+    return WrittenSpec(file, node, span, start, end, texts, tuple(axes))
 
 
 def _passing(entries: list[ast.expr], scope: _Scope) -> tuple[ast.Call, _Scope] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from jax_array_info_core.base.grouping import by_key
 from jax_array_info_core.facts.reports.advice import RemedyChange, RemedyPlace
 from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
 from jax_array_info_core.programs.advice.edits import Pin
 
 from .changes import Text
 from .files import Codes, Files, Span
-from .specs import Chain, Found, NotWrittenError
+from .specs import Chain, Found, NotWrittenError, written_specs
 
 
 class Written(NamedTuple):
@@ -20,6 +21,10 @@ class Written(NamedTuple):
     change: RemedyChange
     text: Text | None
     """The text that changes; None for a spec that is not written there."""
+
+
+_Parts = dict[tuple[str, Span, str], tuple[Pin, Found, str]]
+"""Texts that change, each once, with their imports."""
 
 
 def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple[str, str]]) -> list[Written]:
@@ -33,8 +38,7 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
     Raises:
         ValueError: If two of them change one text.
     """
-    files = Files(codes)
-    parts: dict[tuple[str, Span, str], tuple[Pin, Found, str]] = {}
+    files, parts = Files(codes), _Parts()
     others: dict[RemedyPlace, list[tuple[Pin, str]]] = {}
     for pin in pins:
         if pin.site is not None:
@@ -50,6 +54,45 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
         except NotWrittenError:
             place, call = chain.named()
             others.setdefault(place, []).append((pin, call))
+    rows = _rows(parts)
+    for place, computed in others.items():
+        specs = {"" if pin.axes is None else spec_code(Spec(pin.axes)) for pin, _ in computed}
+        code = specs.pop() if len(specs) == 1 else ""
+        pin, call = computed[0]
+        change = RemedyChange(kind=pin.kind, place=place, expression=call, code=code, is_proved=False)
+        rows.append(Written(change, None))
+    return rows
+
+
+def written_in_tables(pins: Sequence[Pin], codes: Codes) -> list[Written]:
+    """Return changes of arguments where their specs are written; none if that is not known.
+
+    It is an item of a dict whose keys are the end of the path, or else the only variable of a module with
+    such a spec. What has it, too, changes with the arguments.
+
+    Args:
+        pins: Arguments that change.
+        codes: The files of the user.
+
+    Raises:
+        ValueError: If two of them change one text.
+    """
+    files, parts = Files(codes), _Parts()
+    specs = [one for path in codes if (file := files.get(path)) is not None for one in written_specs(file)]
+    for pin in pins:
+        alike = [spec for spec in specs if spec.is_of(pin.before)]
+        for path in pin.paths:
+            ranked = by_key((spec.matches(path), spec) for spec in alike)
+            best = max((rank for rank in ranked if rank is not None), default=None)
+            if best is None or len(ranked[best]) > 1:
+                return []
+            found = ranked[best][0].changed(pin.axes or ())
+            parts[found.file.path, found.span, found.new] = pin._replace(kind="respec"), found, ""
+    return _rows(parts)
+
+
+def _rows(parts: _Parts) -> list[Written]:
+    """Return changes that do not overlap."""
     every = [found for _, found, _ in parts.values()]
     rows = []
     for pin, found, imports in parts.values():
@@ -58,12 +101,6 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
             raise ValueError("two changes of one expression")
         is_apart = not any(_overlap(found.shown, other.shown) for other in rest)
         rows.append(_written(pin, found, imports, found.shown if is_apart else found.span))
-    for place, computed in others.items():
-        specs = {"" if pin.axes is None else spec_code(Spec(pin.axes)) for pin, _ in computed}
-        code = specs.pop() if len(specs) == 1 else ""
-        pin, call = computed[0]
-        change = RemedyChange(kind=pin.kind, place=place, expression=call, code=code, is_proved=False)
-        rows.append(Written(change, None))
     return rows
 
 
