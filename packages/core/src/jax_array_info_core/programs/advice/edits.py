@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ...facts.reports.advice import RemedyKind
+from ...facts.reports.left_out import LeftOut
 from ...xla.hlo.source import Frame
 
 Axes = tuple[tuple[str, ...], ...]
@@ -101,3 +102,5 @@ class Ranked(NamedTuple):
     candidates: tuple[Candidate, ...]
     by_propagation: bool
     """Whether Shardy's propagation has ranked them."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Rules that failed."""

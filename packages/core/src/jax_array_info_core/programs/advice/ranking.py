@@ -11,6 +11,7 @@ from ...base.errors import UnsupportedValueError
 from ...base.grouping import by_key
 from ...compat.lowering import require_shardy
 from ...compat.programs import argument_locations, module_bytecode
+from ...facts.reports.left_out import Parts
 from ...facts.reports.program import ProgramReport
 from ...facts.reports.program_values import ProgramValue
 from ...geometry.layouts.spec import Spec
@@ -56,7 +57,7 @@ def ranked(
         can_place: Whether arguments and outputs can have other shardings.
     """
     before = () if applied is None else applied.edits
-    lines = UserLines()
+    lines, parts = UserLines(), Parts()
     try:
         require_shardy()
         bytecode = module_bytecode(lowered)
@@ -66,7 +67,7 @@ def ranked(
             return Ranked((), by_propagation=False)
         program = _as_reported(report, len(argument_locations(lowered)), lines)
         pins = Pins(program, report, (), _no_answer, can_place=can_place)
-        return Ranked(tuple(candidates(pins)), by_propagation=False)
+        return Ranked(tuple(candidates(pins, parts)), by_propagation=False, left_out=parts.left_out)
 
     def ask(edits: Sequence[Edit]) -> Graph:
         return read_graph(ask_edited(bytecode, merged(before, edits)))
@@ -74,9 +75,9 @@ def ranked(
     def estimated(lists: Sequence[Sequence[Edit]]) -> Sequence[Estimate | None]:
         return estimates(bytecode, lists, _SECONDS)
 
-    proposed = candidates(Pins(program, report, sites, ask, can_place=can_place))
+    proposed = candidates(Pins(program, report, sites, ask, can_place=can_place), parts)
     every = [combined(applied, candidate) for candidate in proposed]
-    return Ranked(tuple(in_order(every, estimated, before)), by_propagation=True)
+    return Ranked(tuple(in_order(every, estimated, before)), by_propagation=True, left_out=parts.left_out)
 
 
 def _no_answer(edits: Sequence[Edit]) -> Graph:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...base.grouping import by_key
 from ...base.quantities import counted
+from ...facts.reports.left_out import Parts
 from ...geometry.layouts.spec import Spec, spec_code
 from ..propagation.graph import Graph, Operation, Value
 from ..propagation.helper import NoAnswerError
@@ -37,17 +38,21 @@ class Change(NamedTuple):
 Rule = Callable[[Pins], Iterator[Change]]
 
 
-def candidates(pins: Pins) -> list[Candidate]:
+def candidates(pins: Pins, parts: Parts) -> list[Candidate]:
     """Return what the rules propose: the first of each rule, then the second of each, the most bytes first.
 
     Of equal changes, the one of the first rule is kept.
+
+    Args:
+        pins: What can be changed.
+        parts: What keeps the rules that fail.
     """
-    queues = [*_proposed(pins, RULES)]
+    queues = [*_proposed(pins, RULES, parts)]
     few = sum(map(len, queues)) < _FEW
     rounds = itertools.zip_longest(*queues)
     rows = [row for proposed in rounds for row in proposed if row is not None]
     if few:
-        for queue in _proposed(pins, MOVES):
+        for queue in _proposed(pins, MOVES, parts):
             rows += queue
     kept: dict[tuple[Edit, ...], Candidate] = {}
     for row in rows:
@@ -55,12 +60,13 @@ def candidates(pins: Pins) -> list[Candidate]:
     return [row for row in kept.values() if row.edits]
 
 
-def _proposed(pins: Pins, rules: Mapping[str, Rule]) -> Iterator[list[Candidate]]:
+def _proposed(pins: Pins, rules: Mapping[str, Rule], parts: Parts) -> Iterator[list[Candidate]]:
     """Yield the candidates of each rule, the most bytes first."""
     for name, rule in rules.items():
+        changes = parts.made(f"changes to try ({name})", lambda rule=rule: [*rule(pins)], [])
         rows = [
             Candidate(name, because, tuple(own), tuple(edits), weight, number)
-            for number, (because, own, edits, weight) in enumerate(rule(pins))
+            for number, (because, own, edits, weight) in enumerate(changes)
         ]
         yield sorted(rows, key=lambda row: -row.weight)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from ...base.quantities import counted
 from ...facts.reports.advice import AdviceReport, ProgramFigures, Remedy
-from ...facts.reports.left_out import ALL, Parts
+from ...facts.reports.left_out import ALL, LeftOut, Parts
 from ...facts.reports.program import ProgramReport
 from ..assertions import collective_words
 from .edits import Candidate, Ranked
@@ -150,7 +150,9 @@ def advised(
     if advice.reason is None:
         search = _Search(engine, base, scale, lambda: now() < stop, stop)
         search.run()
-        advice = replace(advice, reason=search.reason)
+        left_out = (*advice.left_out, *search.left_out)
+        words = (part.words for part in search.left_out)
+        advice = replace(advice, reason=search.reason, left_out=left_out, caveats=(*advice.caveats, *words))
     if advice.reason is not None:
         return replace(advice, seconds=now() - start)
     proofs = _proved(engine, base, search.measured, scale, lambda: now() < deadline, deadline)
@@ -199,6 +201,8 @@ class _Search:
         self.untried = 0
         """Number of those for which there was no time, or that would end the process, too."""
         self.is_ranked = True
+        self.left_out: dict[LeftOut, None] = {}
+        """Rules that failed."""
         self.reason: str | None = None
         """Why there is none to try."""
 
@@ -206,7 +210,7 @@ class _Search:
         """Try candidates while there is time."""
         left = self._candidates(None)
         if not left:
-            self.reason = _NOTHING
+            self.reason = f"no change is tried: {self.refused[0]}" if self.refused else _NOTHING
             return
         first, left = left[:_FIRST], left[_FIRST:]
         best = self._best_of(first, self._base.tried_as)
@@ -224,11 +228,10 @@ class _Search:
         try:
             ranked = self._engine.candidates(applied, self._deadline)
         except (TryFailedError, TimeOverError) as error:
-            if applied is None:
-                raise
-            self.refused.append(str(error))
+            self.refused.append(str(error) or _NOT_RANKED)
             return []
         self.is_ranked &= ranked.by_propagation
+        self.left_out |= dict.fromkeys(ranked.left_out)
         return [*ranked.candidates]
 
     def _best_of(self, candidates: Sequence[Candidate], before: ProgramFigures) -> _Tried | None:
@@ -256,6 +259,7 @@ class _Search:
         return next(iter(self._scale.best_of(before, better, lambda tried: tried.figures, 1)), None)
 
 
+_NOT_RANKED = "the time was over before they were ranked: give it more with --budget"
 _NOTHING = "no change to try: nothing that the program sends or holds can be sharded in another way"
 
 
