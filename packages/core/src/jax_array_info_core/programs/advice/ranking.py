@@ -95,6 +95,8 @@ def _as_reported(report: ProgramReport, count: int, lines: UserLines) -> Propaga
     kept = [argument for argument in report.arguments if not argument.is_pruned]
     added = count - len(kept)
     values = [*(Value("token", None) for _ in range(added)), *map(_value, kept)]
+    for number, value in enumerate(values):
+        value.argument = number
     outputs = [_value(output) for output in report.outputs]
     graph = Graph(dict(report.mesh.shape) if report.mesh else {}, [*values, *outputs], count)
     graph.outputs = outputs
