@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -63,12 +64,17 @@ def candidates(pins: Pins, parts: Parts) -> list[Candidate]:
 def _proposed(pins: Pins, rules: Mapping[str, Rule], parts: Parts) -> Iterator[list[Candidate]]:
     """Yield the candidates of each rule, the most bytes first."""
     for name, rule in rules.items():
-        changes = parts.made(f"changes to try ({name})", lambda rule=rule: [*rule(pins)], [])
+        none: list[Change] = []
+        changes = parts.made(f"changes to try ({name})", functools.partial(_changes, rule, pins), none)
         rows = [
             Candidate(name, because, tuple(own), tuple(edits), weight, number)
             for number, (because, own, edits, weight) in enumerate(changes)
         ]
         yield sorted(rows, key=lambda row: -row.weight)
+
+
+def _changes(rule: Rule, pins: Pins) -> list[Change]:
+    return [*rule(pins)]
 
 
 def _code(axes: Axes) -> str:
