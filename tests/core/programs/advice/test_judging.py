@@ -3,16 +3,10 @@
 import itertools
 from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core.compat.programs import module_bytecode
 from jax_array_info_core.facts.reports.advice import moved_nbytes
-from jax_array_info_core.programs.advice.judging import DEFAULT, Scale, sharding_key
+from jax_array_info_core.programs.advice.judging import DEFAULT, Scale
 from jax_array_info_core.reports import LoopFigures, ProgramFigures
 
 pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
@@ -122,21 +116,3 @@ def test_a_gather_that_moves_to_the_caller_comes_last():
     assert [moved_nbytes(base, one) for one in (moved, state, other)] == [100 * MIB, 0, 0]
     best = DEFAULT.best_of(base, [moved, other], lambda figures: figures, 5)
     assert best == [other, moved]
-
-
-def test_constraints_that_change_nothing_give_the_same_key():
-    """Also several of them; one that shards another dimension gives another."""
-    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
-    array = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, P("x", "y")))
-
-    def key(*specs):
-        def f(x):
-            y = jnp.sin(x)
-            for spec in specs:
-                y = jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec))
-            return y * 2
-
-        return sharding_key(module_bytecode(jax.jit(f).lower(array)))
-
-    assert key() == key(P("x", "y")) == key(P("x", "y"), P("x", "y"))
-    assert key() != key(P("y", "x"))

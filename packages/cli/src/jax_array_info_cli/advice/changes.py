@@ -47,16 +47,6 @@ def partition_spec(axes: Axes) -> Any:
     return jax.sharding.PartitionSpec(*(names[0] if len(names) == 1 else names or None for names in axes))
 
 
-def constrained(value: Any, spec: Any, mesh: Any) -> Any:
-    """Return a value with a sharding; on a mesh of its own, if it has one."""
-    import jax
-
-    present = jax.typeof(value).sharding.mesh
-    sharding = jax.sharding.NamedSharding(mesh if present.empty else present, spec)
-    constrain: Any = jax.sharding.reshard if is_explicit_mesh(present) else jax.lax.with_sharding_constraint
-    return constrain(value, sharding)
-
-
 def is_explicit_mesh(mesh: Any) -> bool:
     """Return whether a mesh has axes of type Explicit."""
     return any("Explicit" in str(kind) for kind in mesh.axis_types)

@@ -7,23 +7,24 @@ import contextlib
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import FrameType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from jax_array_info_core.arrays.origins.origins import Owner, UserLines
-from jax_array_info_core.compat.lowering import FAST, require_types
-from jax_array_info_core.compat.programs import module_bytecode
+from jax_array_info_core.compat.lowering import require_types
 from jax_array_info_core.compat.stages import is_stage, stages_of
+from jax_array_info_core.compat.stopped import with_shardy
 from jax_array_info_core.compat.values import is_mesh, is_tracer
 from jax_array_info_core.facts.reports.advice import ProgramFigures
 from jax_array_info_core.geometry.layouts.spec import Spec
 from jax_array_info_core.programs.advice.child import Parent
 from jax_array_info_core.programs.advice.code import constraint_code
-from jax_array_info_core.programs.advice.edits import Axes, Candidate, Pin, Ranked, Site, SiteValue
-from jax_array_info_core.programs.advice.judging import figures_of, sharding_key
+from jax_array_info_core.programs.advice.edits import Candidate, Pin, Ranked, Site, SiteValue
+from jax_array_info_core.programs.advice.judging import figures_of
+from jax_array_info_core.programs.advice.measured import Compiler
 from jax_array_info_core.programs.advice.ranking import ranked
 from jax_array_info_core.programs.advice.search import Base, lacking
 from jax_array_info_core.programs.raised.source import value_of
@@ -37,11 +38,8 @@ from .changes import (
     Change,
     argument_places,
     changed,
-    constrained,
     flattened,
     is_explicit_mesh,
-    mesh_of_leaves,
-    partition_spec,
 )
 from .files import Codes
 from .instrument import Expression, Source
@@ -60,6 +58,8 @@ class Task(NamedTuple):
     """Whether it runs the files with calls around expressions, and tries constraints on these."""
     change: Change | None = None
     """The changes of the program that is reported."""
+    report: ProgramReport | None = None
+    """The report of a process that has ended, which this one continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,8 @@ def _search(task: Task, source: Source, values: Values, parent: Parent, messages
                 " function that is lowered"
             )
         parent.begin(f"compiling {task.request.function}")
-        report = program_report(function, *arguments, **options)
+        report = task.report or program_report(function, *arguments, **options)
+        parent.quiet()
         caveats = [_TOO_DEEP.format(os.path.basename(file)) for file in source.too_deep]
         caveats = caveats if task.has_calls else [_NO_CALLS]
         tries = Tries(function, arguments, values, report, caveats, source.codes)
@@ -211,34 +212,23 @@ class Values:
 
     def __init__(self) -> None:
         self.by_site: dict[Site, tuple[Expression, Scope, SiteValue]] = {}
-        self.site: Site | None = None
-        """The expression whose value is constrained."""
-        self.spec: Any = None
-        self.mesh: Any = None
-        """Mesh of a value without one."""
-        self.uses = 0
         self.has_manual = False
         """Whether there are values of shard_map, which cannot have a constraint."""
 
     def __call__(self, expression: Expression, value: Any) -> Any:
-        """Return the value of an expression, with the constraint that is tried."""
+        """Return the value of an expression, after a note of it."""
         if not is_tracer(value) or not getattr(value, "ndim", 0):
             return value
         if _is_manual(value):
             self.has_manual = True
             return value
-        if self.site is None:
-            if expression.site not in self.by_site:
-                frame = sys._getframe(2)
-                # A function with globals of its own does not have the names of its file.
-                if frame.f_globals.get("__file__") == expression.site.file:
-                    site_value = SiteValue(
-                        site=expression.site, shape=tuple(value.shape), nbytes=_nbytes(value)
-                    )
-                    self.by_site[expression.site] = expression, _scope(expression, frame, value), site_value
-        elif expression.site == self.site:
-            self.uses += 1
-            return constrained(value, self.spec, self.mesh)
+        site = expression.site
+        if site not in self.by_site:
+            frame = sys._getframe(2)
+            # A function with globals of its own does not have the names of its file.
+            if frame.f_globals.get("__file__") == site.file:
+                found = SiteValue(site=site, shape=tuple(value.shape), nbytes=_nbytes(value))
+                self.by_site[site] = expression, _scope(expression, frame, value), found
         return value
 
 
@@ -288,7 +278,7 @@ def _parts(text: str) -> Iterator[tuple[str, ast.expr]]:
 
 
 class Tries:
-    """The program of this process, compiled with one change after another.
+    """The program of this process, lowered once, and compiled with one candidate after another.
 
     Args:
         function: The function.
@@ -320,12 +310,8 @@ class Tries:
         places = argument_places(leaves, len(report.arguments))
         shapes = [tuple(getattr(leaves[place], "shape", ())) for place in places]
         self._has_places = shapes == [argument.shape for argument in report.arguments]
-        values.mesh = mesh_of_leaves(leaves, report.mesh)
         returned = [output.shape for output in report.outputs]
         self._has_outputs = self._has_places and self._returned() == returned
-        self._keys: set[bytes] = set()
-        self._traced: Axes | None = None
-        """The sharding of the constraint in JAX's caches."""
 
     def _returned(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that the function returns; a program can have more outputs."""
@@ -338,16 +324,13 @@ class Tries:
 
     def program(self) -> Program:
         """Return what can be changed."""
-        start = time.monotonic()
-        figures = self.figures(None)
-        report = self._report
-        assert isinstance(figures, ProgramFigures)
+        report, compiler = self._report, self._compiler
         numbers = {argument.path: number for number, argument in enumerate(report.arguments)}
         return Program(
             Base(
                 report=report,
-                tried_as=figures,
-                seconds=time.monotonic() - start,
+                tried_as=figures_of(compiler.base),
+                seconds=compiler.seconds,
                 caveats=tuple(self._caveats()),
             ),
             tuple(numbers),
@@ -358,7 +341,7 @@ class Tries:
     def candidates(self, applied: Candidate | None) -> Ranked:
         """Return the candidates on top of one that is applied, in the order of their tries."""
         sites = [value for _, _, value in self._values.by_site.values()]
-        return ranked(self._lowered(None), self._report, sites, applied, can_place=self._has_places)
+        return ranked(self._lowered, self._report, sites, applied, can_place=self._has_places)
 
     def _caveats(self) -> Iterator[str]:
         """Yield what cannot be changed."""
@@ -372,40 +355,22 @@ class Tries:
         if self._report.origin is not None and _is_hidden(self._report.origin.file):
             yield _INSTALLED
 
-    def _lowered(self, change: Change | None) -> Any:
-        """Return the lowered program with a change."""
-        import jax
+    @cached_property
+    def _lowered(self) -> Any:
+        """The lowered program, in the dialect of Shardy."""
+        stages = stages_of(self._function, self._arguments, {})
+        with with_shardy():  # some libraries lower functions and return no traced one
+            return stages.lowered if stages.traced is None else stages.traced.lower()
 
-        values = self._values
-        if change is None:
-            return _lowered(self._function, self._arguments)
-        values.site, values.uses = change.edit.site, 0
-        values.spec = partition_spec(change.edit.axes)
-        traced = change.edit.axes if values.site else None
-        if traced != self._traced or traced is not None:
-            jax.clear_caches()  # they have the program without the change
-        self._traced = traced
-        try:
-            function, arguments = changed(change, self._function, self._arguments)
-            lowered = _lowered(function, arguments)
-        finally:
-            values.site = None
-        if change.edit.site is not None and not values.uses:
-            raise ValueError("the expression is not evaluated again")
-        return lowered
+    @cached_property
+    def _compiler(self) -> Compiler:
+        return Compiler(self._lowered, self._report)
 
-    def figures(self, change: Change | None) -> ProgramFigures | Failed:
-        """Return the figures of the program with a change, unless another one has the same shardings."""
-        from jax_array_info_core import program_report
-
-        lowered = self._lowered(change)
-        key = sharding_key(module_bytecode(lowered))
-        if key in self._keys:
-            return Failed("twin")
-        self._keys.add(key)
-        report = program_report(lowered.compile(compiler_options=FAST))
+    def figures(self, candidate: Candidate) -> ProgramFigures | Failed:
+        """Return the figures of the program with a candidate."""
+        report = self._compiler.report(candidate.edits)
         problem = lacking(report)
-        return Failed("failed", problem) if problem and change is not None else figures_of(report)
+        return Failed("failed", problem) if problem else figures_of(report)
 
     def written(self, pins: Sequence[Pin]) -> list[Written]:
         """Return the changes of constraints as they are written in the source."""
@@ -428,9 +393,3 @@ class Tries:
             is_explicit=scope.is_explicit,
             mesh=self._report.mesh,
         )
-
-
-def _lowered(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    """Return the lowered program of a function; some libraries lower functions and return no traced one."""
-    stages = stages_of(function, arguments, {})
-    return stages.lowered if stages.traced is None else stages.traced.lower()

@@ -61,7 +61,7 @@ class SourceEngine:
     ) -> None:
         self._say = say
         self._request = request
-        # On CPU, a change is tried in about half of the time.
+        # On CPU, a change is tried without the generation of code.
         self._here = replace(request, options={**request.options, "topology": None, "dcn": None})
         flags = simulated_device_environment(os.environ, device_count)["XLA_FLAGS"].split()
         kept = [flag for flag in flags if not flag.startswith("--xla_dump")]  # of many programs
@@ -70,6 +70,8 @@ class SourceEngine:
         self._program: Program | None = None
         self._base: ProgramReport | None = None
         self._left: list[str] = []
+        self._ends: list[str] = []
+        """How the process that tries changes has ended, each in words."""
         self._digests: dict[str, bytes] = {}
         self._has_calls = True
 
@@ -88,7 +90,9 @@ class SourceEngine:
         self._left += child.left
 
     def caveats(self) -> Iterator[str]:
-        """Yield what the file has started that is left."""
+        """Yield what the file has started that is left, and how XLA ended the process."""
+        if self._ends:
+            yield f"{counted(len(self._ends), 'try', 'tries')} failed: {self._ends[-1]}"
         if self._left:
             runs = counted(len(self._left), "process runs on in a session", "processes run on in sessions")
             yield f"{runs} of their own, started by {self._name.source}: {', '.join(sorted({*self._left}))}"
@@ -114,8 +118,9 @@ class SourceEngine:
 
     def _start(self, deadline: float) -> Program:
         """Start the process that tries changes, and return what it finds."""
-        self._child = Child.start(_MODULE, self._environment, prints=True)
-        task = Task(self._here, self._digests, searches=True, has_calls=self._has_calls)
+        self._child = Child.start(_MODULE, self._environment, prints=self._program is None)
+        report = None if self._program is None else self._program.base.report
+        task = Task(self._here, self._digests, searches=True, has_calls=self._has_calls, report=report)
         with _Steps(f"importing {self._name.source}", self._say) as steps:
             program = self._child.ask(task, deadline, steps.begin)
         if self._program is None and self._has_calls and getattr(program, "is_raised", False):
@@ -143,8 +148,10 @@ class SourceEngine:
                 self._start(deadline)
             assert self._child is not None
             answer = self._child.ask((what, about), deadline)
-        except (EndedError, TimeOverError):  # a check in C++ failed, its memory was full, or it takes long
+        except (EndedError, TimeOverError) as error:
             self.close()
+            if isinstance(error, EndedError):  # a check in C++ failed, or its memory was full
+                self._ends.append(str(error))
             raise
         except (Refusal, NotCompiledError) as error:  # the file cannot be imported again
             self.close()

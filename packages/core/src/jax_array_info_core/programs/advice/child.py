@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from ...base.text import printable
 from .search import EndedError, TimeOverError
 from .watcher import SIGNALLED, names_outside
 
@@ -24,10 +27,13 @@ _BOOTSTRAP = (  # imports nothing of the current directory
     "from jax_array_info_core.programs.advice.watcher import watched; watched(int(sys.argv[2])); "
     "__import__(sys.argv.pop(1), fromlist=['main']).main()"
 )
-_STDERR = 2
+_STDOUT, _STDERR = 1, 2
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """No SIGPIPE where the child has ended, for programs that end by it."""
 _CHUNK = 1 << 20
+_CHECK = re.compile(rb"^F\d{4} [^\]\n]*\] *(.+)", re.MULTILINE)
+"""A line of XLA's log about a check that failed, which is followed by the stack in C++."""
+_LONGEST = 200
 
 
 class _Step(NamedTuple):
@@ -42,9 +48,10 @@ class Child:
     child watches the other end of the socket.
     """
 
-    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self._ours = ours
         self._process = process
+        self._log = log
         self.left: list[str] = []
         """Names of the processes that it has started in other sessions, which do not end with it."""
 
@@ -64,8 +71,10 @@ class Child:
         theirs.setblocking(True)  # whatever the program set as the default
         try:
             with theirs:
-                process = _process(theirs.fileno(), module, {**os.environ, **environment}, prints)
-                return cls(ours, process)
+                log = tempfile.TemporaryFile()  # noqa: SIM115
+                passed = (theirs.fileno(), log.fileno())
+                process = _process(passed, module, {**os.environ, **environment}, prints)
+                return cls(ours, process, log)
         except BaseException as error:  # an interrupt, too: then what has been started ends
             ours.close()
             if isinstance(error, Exception):
@@ -99,8 +108,9 @@ class Child:
             self.close()
             raise TimeOverError from None
         except (OSError, EOFError):
+            check = self._check()
             self.close()
-            raise EndedError(f"the process that compiles ended{self._how()}") from None
+            raise EndedError(f"the process that compiles ended{self._how()}{check}") from None
         except BaseException:  # an interrupt: its answer must not be the next one
             self.close()
             raise
@@ -111,6 +121,7 @@ class Child:
             self.left = names_outside(self._process.pid)
         self._ours.close()
         self._process.wait()
+        self._log.close()
 
     def __del__(self) -> None:
         """End the child if an interrupt came before ``close``."""
@@ -122,9 +133,17 @@ class Child:
         names = {SIGNALLED + number.value: number.name for number in signal.Signals}
         return f" with {names.get(code, f'exit code {code}')}" if code else ""
 
+    def _check(self) -> str:
+        """Return the check in C++ that failed, as ``: Check failed: …``; empty if none did."""
+        if self._log.closed:
+            return ""
+        self._log.seek(0)
+        found = [*_CHECK.finditer(self._log.read())]
+        return f": {printable(found[-1][1].decode(errors='replace'))[:_LONGEST]}" if found else ""
+
 
 def _process(
-    socket_number: int, module: str, environment: dict[str, str], prints: bool
+    passed: tuple[int, int], module: str, environment: dict[str, str], prints: bool
 ) -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise OSError("sys.executable names no Python")
@@ -135,12 +154,12 @@ def _process(
     return subprocess.Popen(
         [
             *(sys.executable, *flags, "-c", _BOOTSTRAP, str(len(path) + 2), *path),
-            *(module, str(socket_number)),
+            *(module, *map(str, passed)),
         ],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR if prints else subprocess.DEVNULL,
         stderr=None if prints else subprocess.DEVNULL,
-        pass_fds=[socket_number],
+        pass_fds=passed,
         env=environment,
         start_new_session=True,
     )
@@ -177,9 +196,11 @@ class Parent:
     """
 
     def __init__(self, kept: Callable[[int], int] = os.dup) -> None:
-        number = int(sys.argv.pop(1))
+        number, log = int(sys.argv.pop(1)), int(sys.argv.pop(1))
         self._connection = socket.socket(fileno=kept(number))
+        self._log = kept(log)
         os.close(number)
+        os.close(log)
         self._connection.setblocking(True)
 
     def messages(self) -> Iterator[Any]:
@@ -190,6 +211,14 @@ class Parent:
             except (EOFError, OSError):
                 return
             yield message
+
+    def quiet(self) -> None:
+        """Write the output of this process to a file, which is read for the reason of its end."""
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the user's own stream, or none
+                stream.flush()
+        for number in (_STDOUT, _STDERR):
+            os.dup2(self._log, number)
 
     def begin(self, step: str) -> None:
         """Say which step of the answer begins, such as ``compiling f``."""

@@ -1,9 +1,7 @@
-"""The judgement of changes: those that change nothing, those that help, and those that have a price."""
+"""The judgement of changes: those that help, and those that have a price."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +22,6 @@ from ...facts.reports.advice import (
 from ...facts.reports.control_flow import ControlFlow, FlopTotals, PerIteration
 from ...facts.reports.program import ProgramReport
 from ...facts.reports.program_values import uncounted_words
-from ..propagation.helper import NoAnswerError, ask
 
 Verdict = Literal["better", "trade", "no"]
 """Whether a change makes a figure better and none worse, one better and one worse, or none better."""
@@ -37,7 +34,6 @@ _MOST_WORK = 0.25
 _NOISE_NBYTES = 1024
 """Bytes by which a program can send more, and not cost more: a sum of scalars."""
 _DEFAULT_CHIP = "v5e"
-_CONSTRAINT = "sdy.sharding_constraint"
 _T = TypeVar("_T")
 
 
@@ -192,27 +188,3 @@ def _loops(rows: Iterable[PerIteration]) -> Iterable[LoopFigures]:
         flops[name] += (row.flops or 0) * row.count
     for name in sorted({*sent, *flops}):
         yield LoopFigures(loop=name, sent_nbytes=sent[name], flops=flops[name])
-
-
-def sharding_key(bytecode: bytes) -> bytes:
-    """Return a key that two programs of one function share if Shardy gives all their values one sharding.
-
-    Such programs differ in constraints that change nothing. Where Shardy gives no answer, only equal programs
-    share it.
-
-    Args:
-        bytecode: The lowered program.
-    """
-    try:
-        answer = ask(bytecode)
-    except NoAnswerError:
-        return hashlib.sha256(bytecode).digest()
-    known = [*answer.shardings, None]
-    values = [known[-1 if row.sharding is None else row.sharding] for row in answer.values]
-    rows = [
-        (row.name, [values[number] for number in row.operands], [values[number] for number in row.results])
-        for row in answer.operations
-        if row.name != _CONSTRAINT
-    ]
-    returned = [known[-1 if place is None else place] for place in answer.results]
-    return hashlib.sha256(json.dumps([rows, values[: answer.arguments], returned]).encode()).digest()

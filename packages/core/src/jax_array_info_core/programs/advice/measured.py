@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,13 +46,16 @@ class Compiler:
     def __init__(self, lowered: Any, report: ProgramReport) -> None:
         self._lowered = lowered
         self._mesh = report.mesh
-        self._stops = False
-        if not has_effects(lowered) and can_stop():
-            self._stops = True
-            stopped_as = self.report(())
-            if not _is_close(stopped_as, report):
-                self._stops = False
-                self._stops = _is_close(stopped_as, self.report(()))
+        self._stops = not has_effects(lowered) and can_stop()
+        start = time.monotonic()
+        self.base = self.report(())
+        """The report on the program as it is."""
+        if self._stops and not _is_close(self.base, report):
+            self._stops, stopped_as, start = False, self.base, time.monotonic()
+            self.base = self.report(())
+            self._stops = _is_close(stopped_as, self.base)
+        self.seconds = time.monotonic() - start
+        """Time of its compilation."""
 
     def report(self, edits: Sequence[Edit]) -> ProgramReport:
         """Return what the program sends, needs and computes with edits, without its other parts.

@@ -28,8 +28,6 @@ _MOST_ENDS = 2
 """Number of times that the candidates of a rule can end the process."""
 _LEAST_SECONDS = 600.0
 """Time that the program as it is may take, whatever the budget."""
-_LEVEL = 0.25
-"""Time of a try as a part of that of the first compilation, about."""
 _FOR_PROOFS = 2
 """Times that the first answer took which are left for proofs."""
 
@@ -57,7 +55,7 @@ class Base:
     """Its figures, compiled as a change is that is tried."""
 
     seconds: float = 0.0
-    """Time of its compilation."""
+    """Time of a compilation as for a change that is tried."""
 
     caveats: tuple[str, ...] = ()
     """What cannot be changed, and why."""
@@ -144,7 +142,7 @@ def advised(
         caveats=(*base.caveats, *(part.words for part in parts.left_out)),
         left_out=parts.left_out,
     )
-    if advice.reason is None and (reason := _short(_LEVEL * base.seconds, stop - now())):
+    if advice.reason is None and (reason := _short(base.seconds, stop - now())):
         reasons = tuple(map(collective_words, (report.collectives or ())[:_MOST_REASONS]))
         advice = replace(advice, reason=reason, reasons=reasons)
     if advice.reason is None:
