@@ -8,6 +8,7 @@ import jax_array_info as jai
 from jax_array_info.engine.render import render, text_of
 from jax_array_info_core.facts.pages import page
 from jax_array_info_core.facts.pages.blocks import Sentence, Verbatim
+from jax_array_info_core.reports import Origin
 from tests.goldens import stored
 
 pytestmark = pytest.mark.once_per_version
@@ -77,3 +78,22 @@ def test_a_gather_that_moves_to_the_caller_is_said():
 def test_nothing_is_claimed_without_a_try():
     assert [block.text for block in page(REASON) if isinstance(block, Sentence)] == [REASON.reason]
     assert not [block for block in page(NONE) if isinstance(block, Verbatim)]
+
+
+@pytest.mark.parametrize(
+    ("code", "function", "is_named"),
+    [
+        ("@jax.jit", "step", True),
+        ("    def step(x):", "step", False),
+        ("step = jax.jit(lambda x: x)", "<lambda>", False),
+        ("", "step", False),
+    ],
+)
+def test_a_program_with_a_costly_finding_names_the_command_for_a_function_of_a_file(code, function, is_named):
+    report, _ = stored("program-report-28")
+    assert any(finding.nbytes for finding in report.findings)
+    origin = Origin(file="/home/me/train.py", line=14, function=function, code=code)
+    words = f"which change helps: jai-cli advise train.py:{function}\n"
+    assert (words in jai.to_text(replace(report, origin=origin))) == is_named
+    notebook = replace(report, origin=replace(origin, cell=3))
+    assert "jai-cli advise" not in jai.to_text(notebook)

@@ -222,3 +222,12 @@ def test_an_unknown_name_of_a_device_lists_those_that_are_known():
     with pytest.raises(ValueError, match=r"v5e, v5p, .*h100.*got 'v9'"):
         check_report({"w": np.ones(8)}, hbm_nbytes="v9")
     assert check_report({"w": np.ones(8)}, hbm_nbytes="v5e").hbm_nbytes == round(15.75 * 2**30)
+
+
+def test_the_definition_has_the_text_of_its_line():
+    """Reports of functions in others have the indentation."""
+
+    def step(x):
+        return x + 1
+
+    assert program_report(step, jnp.ones(3)).origin.code == "    def step(x):"

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..arrays.origins.origins import UserLines, code_origin, described_for_user
+from ..arrays.origins.origins import UserLines, described_for_user
 from ..arrays.plans import spec_problems
 from ..base.errors import SpecError, TopologyError, UnsupportedValueError
 from ..base.quantities import bytes_apart
@@ -201,7 +201,7 @@ def definition_of(f: Any, stages: Stages, module: Module | None, lines: UserLine
         described = described_for_user(f if jitted else functools.partial(f), lines.is_hidden)
         if described.name:
             name = described.name if jitted else described.name.removeprefix("partial(").removesuffix(")")
-            return name, None if described.code is None else code_origin(described.code)
+            return name, None if described.code is None else lines.definition(described.code)
     return str(stages.traced.fun_name), None
 
 

@@ -163,6 +163,11 @@ class UserLines:
         is_generated = frame.file == "<string>" and frame.function.startswith("__")
         return Owner.LIBRARY if is_generated else self.owner(frame.file)
 
+    def definition(self, code: CodeType) -> Origin:
+        """Return the file, the first line and the name of a function, with the text of the line."""
+        origin = code_origin(code)
+        return replace(origin, code=_code_at(origin)) if self._has_code else origin
+
     def nearest(self, described: Iterable[_Described]) -> _Described | None:
         """Return the first of some operations with a line outside JAX and libraries, else with any line."""
         best, first = None, None

@@ -41,7 +41,7 @@ _WHERE_PLACED = "change it where it is placed, such as in the checkpoint's resto
 _SHARD_OUTPUTS = "shard the outputs with out_shardings of jax.jit"
 _DONATE = "with donate_argnums or donate_argnames of jax.jit"
 _NOT_KNOWN = "The time of a step is not known, nor what helps with other shapes or on another mesh."
-_MOST_PATHS = 6
+_MOST_PATHS = 9
 
 
 def advice_page(report: AdviceReport, *, trades: bool = False) -> Iterator[Listing]:

@@ -106,6 +106,7 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
         yield Sentence(f"work: {work_words(report.work, report.device_count)}")
     yield Source(report)
     yield from finding_blocks(report.findings or (), in_full=_IN_FULL)
+    yield from said(_next_step(report))
     yield from line_blocks(report)
     yield Further([_collectives(report)])
     if report.memory is not None:
@@ -119,6 +120,16 @@ def program_page(report: ProgramReport) -> Iterator[Listing]:
     yield from said(report.caveats, "aside")
     if report.timeline is not None:
         yield from program_timeline_page(report.timeline)
+
+
+def _next_step(report: ProgramReport) -> Iterator[str]:
+    """Yield the command that tries changes, if a finding costs something and a file has the function."""
+    origin, findings = report.origin, report.findings or ()
+    has_costs = any(finding.nbytes or finding.sent_nbytes or finding.flops for finding in findings)
+    if origin is None or origin.cell is not None or (origin.code[:1] or " ").isspace():
+        return  # a file has no such name: it is that of a notebook, or of a function in another
+    if has_costs and report.device_count > 1 and report.is_known and origin.function.isidentifier():
+        yield f"which change helps: jai-cli advise {origin.name}:{origin.function}"
 
 
 def sent_blocks(report: ProgramReport) -> Iterator[Listing]:

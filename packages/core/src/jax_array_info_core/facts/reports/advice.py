@@ -426,6 +426,9 @@ def better_and_worse(
             better.append(figure)
         elif new > (1 + MARGIN) * old and (new - old >= most or is_much):
             worse.append(figure)
+    for figures in (better, worse):  # XLA counts those of products, too
+        if any(figure.name in ("flops", "loop_flops") for figure in figures):
+            figures[:] = [figure for figure in figures if figure.name != "xla_flops"]
     return better, worse
 
 
