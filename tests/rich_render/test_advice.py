@@ -90,7 +90,7 @@ def test_nothing_is_claimed_without_a_try():
     ],
 )
 def test_a_program_with_a_costly_finding_names_the_command_for_a_function_of_a_file(code, function, is_named):
-    report, _ = stored("program-report-28")
+    report, _ = stored("program-report-30")
     assert any(finding.nbytes for finding in report.findings)
     origin = Origin(file="/home/me/train.py", line=14, function=function, code=code)
     words = f"which change helps: jai-cli advise train.py:{function}\n"
