@@ -19,7 +19,7 @@ WRONG = Path(__file__).parents[1] / "data" / "advise" / "wrong.py"
 @pytest.mark.parametrize("name", ["logits_xent", "carry_reshard"])
 def test_a_change_is_measured_on_the_topology(name, topology, sizes, monkeypatch):
     monkeypatch.setattr("jax_array_info_cli.user_code.compiling._prepare_jax", lambda count: None)
-    report = advice_on(WRONG, name, sizes, most=12, topology=topology)
+    report = advice_on(WRONG, name, sizes, topology=topology)
     assert report.topology == topology
     changes = [*report.remedies, *report.trades]
     assert report.tried >= 5

@@ -92,9 +92,9 @@ def engine_on(path, function, mesh, topology=None):
     return EngineHere(request_for(path, function, mesh, topology), 8)
 
 
-def advice_on(path, function, mesh, most=24, budget=600.0, topology=None):
+def advice_on(path, function, mesh, budget=600.0, topology=None):
     """Return the advice on a function of a file."""
-    return advised(engine_on(path, function, mesh, topology), budget, most=most)
+    return advised(engine_on(path, function, mesh, topology), budget)
 
 
 def module_of(path, text=None):
@@ -107,15 +107,17 @@ def module_of(path, text=None):
     return module
 
 
-def edited_text(path, remedy):
-    """Return the text of a file with a constraint in the place of an expression, as a user writes it."""
+def edited_text(path, changes):
+    """Return the text of a file with other texts in the places of expressions, as a user writes them."""
     lines = Path(path).read_text(encoding="utf-8").split("\n")
-    before = "\n".join(lines[: remedy.place.line - 1])
-    rest = "\n".join(lines[remedy.place.line - 1 :])
-    column = remedy.place.column
-    assert rest[column:].startswith(remedy.expression)
-    new = rest[:column] + remedy.code + rest[column + len(remedy.expression) :]
-    return "\n".join(filter(None, [remedy.imports, before, new]))
+    for change in sorted(changes, key=lambda one: (one.place.line, one.place.column), reverse=True):
+        assert change.place.file == str(path)
+        rest = "\n".join(lines[change.place.line - 1 :])
+        column = change.place.column
+        assert rest[column:].startswith(change.expression)
+        new = rest[:column] + change.code + rest[column + len(change.expression) :]
+        lines[change.place.line - 1 :] = new.split("\n")
+    return "\n".join(filter(None, [*dict.fromkeys(change.imports for change in changes), *lines]))
 
 
 def mesh_of(sizes):
@@ -126,39 +128,37 @@ def mesh_of(sizes):
 def called(path, function, sizes, remedy=None):
     """Return a function of a file and its arguments, with a remedy as a user applies it."""
     mesh = mesh_of(sizes)
-    is_edit = remedy is not None and remedy.kind == "constraint"
-    module = module_of(path, edited_text(path, remedy) if is_edit else None)
+    changes = () if remedy is None else remedy.changes
+    written = [change for change in changes if change.place.path is None]
+    module = module_of(path, edited_text(path, written) if written else None)
     arguments = getattr(module, f"{function}_args")(mesh)
     arguments = arguments if type(arguments) is tuple else (arguments,)
     step = getattr(module, function)
     if "mesh" in inspect.signature(step).parameters:
         step = jax.jit(functools.partial(step, mesh=mesh))
-    if remedy is not None and not is_edit:
-        spec = eval(remedy.code, {"P": P})
-        report = program_report(step, *arguments)
-        leaves, tree = jax.tree.flatten(arguments)
-        for number, one in enumerate(report.arguments):
-            if one.path in remedy.place.paths:
-                leaf = leaves[number]
-                leaves[number] = jax.ShapeDtypeStruct(
-                    leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec)
-                )
-        arguments = jax.tree.unflatten(tree, leaves)
-        outputs = [one.path for one in report.outputs]
-        if not {*outputs}.isdisjoint(remedy.place.paths):
-            shardings = [
-                NamedSharding(mesh, spec) if path in remedy.place.paths else None for path in outputs
-            ]
-            structure = jax.tree.structure(jax.eval_shape(step, *arguments))
-            donated = []
-            if hasattr(step, "lower"):
-                info = step.lower(*arguments).args_info[0]
-                donated = [number for number, one in enumerate(info) if jax.tree.leaves(one)[0].donated]
-            step = jax.jit(
-                getattr(step, "__wrapped__", step),
-                out_shardings=jax.tree.unflatten(structure, shardings),
-                donate_argnums=donated,
-            )
+    specs = {path: change.code for change in changes for path in change.place.paths}
+    if not specs:
+        return step, arguments
+    shardings = {path: NamedSharding(mesh, eval(code, {"P": P})) for path, code in specs.items() if code}
+    report = program_report(step, *arguments)
+    leaves, tree = jax.tree.flatten(arguments)
+    for number, one in enumerate(report.arguments):
+        if one.path in shardings:
+            leaf = leaves[number]
+            leaves[number] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shardings[one.path])
+    arguments = jax.tree.unflatten(tree, leaves)
+    outputs = [one.path for one in report.outputs]
+    if not {*outputs}.isdisjoint(shardings) or "" in specs.values():
+        structure = jax.tree.structure(jax.eval_shape(step, *arguments))
+        donated = [number for number, one in enumerate(report.arguments) if specs.get(one.path) == ""]
+        if hasattr(step, "lower"):
+            info = step.lower(*arguments).args_info[0]
+            donated += [number for number, one in enumerate(info) if jax.tree.leaves(one)[0].donated]
+        step = jax.jit(
+            getattr(step, "__wrapped__", step),
+            out_shardings=jax.tree.unflatten(structure, map(shardings.get, outputs)),
+            donate_argnums=donated,
+        )
     return step, arguments
 
 
@@ -186,6 +186,8 @@ def assert_true(path, function, sizes, report):
     assert figures(*plain) == report.base
     before = results(*plain)
     for remedy in (*report.remedies, *report.trades):
+        if not all(change.is_proved for change in remedy.changes):
+            continue
         changed = called(path, function, sizes, remedy)
         assert figures(*changed) == remedy.after, remedy
         assert remedy.before == report.base

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jax_array_info_core.programs.advice.candidates import Edit
+from jax_array_info_core.facts.reports.advice import ProgramFigures
+from jax_array_info_core.programs.advice.edits import Candidate, Pin
 from tests.cli.advised import advice_on, assert_true, called, engine_on, figures, random_program
 
 IS_LONG = "JAI_FUZZ" in os.environ
@@ -73,7 +74,7 @@ def test_changes_of_random_programs_are_true(seed, tmp_path):
     text, sizes = random_program(seed)
     path = tmp_path / "step.py"
     path.write_text(text, encoding="utf-8")
-    assert_true(path, "step", sizes, advice_on(path, "step", sizes, most=8))
+    assert_true(path, "step", sizes, advice_on(path, "step", sizes))
 
 
 def reduced(nbytes, parts):
@@ -128,8 +129,7 @@ COUNTED_IN_FULL = {
 )
 def test_bytes_sent_are_those_counted_by_hand(name):
     sizes = {"data": 2, "model": 4} if name == "decode" else SIZES
-    most = {"lora": 48, "poisson": 20}.get(name, 10)
-    report = advice_on(REAL, name, sizes, most=most)
+    report = advice_on(REAL, name, sizes)
     assert (report.base.sent_nbytes, report.remedies[0].after.sent_nbytes) == {**COUNTED, **COUNTED_IN_FULL}[
         name
     ]
@@ -216,15 +216,15 @@ step_args = arrays
 """
 
 
-def advice_on_code(tmp_path, code, most=8):
+def advice_on_code(tmp_path, code):
     path = tmp_path / "step.py"
     path.write_text(FREE + code, encoding="utf-8")
-    return advice_on(path, "step", SIZES, most)
+    return advice_on(path, "step", SIZES)
 
 
 def assert_an_argument_changes(code, tmp_path):
     """Assert that the sharding of an argument changes where others are no arrays."""
-    report = advice_on_code(tmp_path, code, most=16)
+    report = advice_on_code(tmp_path, code)
     best = report.remedies[0]
     assert (best.kind, best.expression, best.code) == ("argument", 'P("model")', 'P(None, "model")')
     # Before, the sum of 128 × 512 floats over "model"; with it, that of 128 × 256.
@@ -244,7 +244,7 @@ def test_arguments_without_a_sharding_change_on_the_mesh_of_the_command(tmp_path
 
 
 def test_a_reason_is_given_where_each_change_fails(tmp_path):
-    report = advice_on_code(tmp_path, PINNED, most=2)
+    report = advice_on_code(tmp_path, PINNED)
     assert (report.tried, report.failed, report.untried > 0) == (0, 2, True)
     assert report.answer == f"no change was measured; {report.untried} were not tried"
     assert report.caveats[0].startswith("Each of 2 changes failed, the last with ")
@@ -272,10 +272,12 @@ def test_a_file_without_the_names_gets_an_import(tmp_path):
     path = tmp_path / "step.py"
     path.write_text(WITHOUT_JAX, encoding="utf-8")
     engine = engine_on(path, "step", SIZES)
-    values = engine.base(0.0).values
-    assert len(values) == 4
-    for value in values:
-        remedy = engine.proved(Edit("constraint", ((), ("data",)), site=value.site), 0.0)
+    engine.base(0.0)
+    sites = [*engine.tries._values.by_site]
+    assert len(sites) == 4
+    for site in sites:
+        pin = Pin("constraint", ((), ("data",)), site=site)
+        remedy = engine.proved(Candidate("rule", "", (pin,), ()), ProgramFigures(), 0.0)
         assert remedy.imports == "import jax"
         assert figures(*called(path, "step", SIZES, remedy)) == remedy.after != remedy.before
 
