@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import math
 import os
 import sys
@@ -202,7 +203,7 @@ class Scope(NamedTuple):
     names: Mapping[str, Any]
     """Meshes, modules and classes by their names in the scope of the expression."""
     operand: str | None
-    """A part of the expression that is an array, and can be evaluated twice."""
+    """A part of the expression that is an array and can be evaluated twice, or a variable with one."""
     is_explicit: bool
     """Whether its mesh has axes of type Explicit."""
 
@@ -256,8 +257,9 @@ def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
     kept = {name: one for name, one in names.items() if issubclass(type(one), kinds) or is_mesh(one)}
     if "jax" in names:
         kept.setdefault("jax", None)
-    operands = (text for text, node in _parts(expression.text) if _has_mesh(value_of(node, names)))
-    return Scope(kept, next(operands, None), is_explicit_mesh(jax.typeof(value).sharding.mesh))
+    parts = (text for text, node in _parts(expression.text) if _has_mesh(value_of(node, names)))
+    variables = (name for name, one in frame.f_locals.items() if name.isidentifier() and _has_mesh(one))
+    return Scope(kept, next(itertools.chain(parts, variables), None), is_explicit_mesh(jax.typeof(value).sharding.mesh))
 
 
 def _has_mesh(value: Any) -> bool:
