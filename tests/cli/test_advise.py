@@ -54,7 +54,6 @@ def sizes_of(name):
 def test_each_change_does_in_the_source_what_is_said(name):
     report = advice_on(WRONG, name, sizes_of(name))
     assert report.remedies or report.trades
-    assert report.tried + report.failed >= 20
     best = {**BEST, **BEST_OF_OTHERS}[name]
     if best is not None:
         assert min(one.after.sent_nbytes for one in report.remedies) <= best * MIB
@@ -66,7 +65,7 @@ def test_nothing_helps_a_program_that_is_right(name):
     report = advice_on(WRONG, name, SIZES)
     assert (report.remedies, report.trades) == ((), ())
     assert report.tried >= 5
-    assert report.answer.startswith(f"none of {report.tried} changes tried helps")
+    assert report.answer == f"none of {report.tried} candidates helps"
 
 
 @pytest.mark.parametrize("seed", range(300 if IS_LONG else 1))

@@ -140,7 +140,7 @@ def pins(engine):
     """The constraints of the program, by the code of the case."""
     tries = engine.tries
     report = tries._report
-    program = propagated(tries._lowered(None), report.arguments, report.outputs, UserLines())
+    program = propagated(tries._lowered, report.arguments, report.outputs, UserLines())
     constraints = [one.pin for one in Pins(program, report, (), None).constraints]
     assert len(constraints) == len(CASES) + len(COMPUTED)
     return dict(zip([*CASES, *COMPUTED], constraints, strict=True))
@@ -231,12 +231,20 @@ def test_the_specs_of_arguments_are_changed_where_they_are_written(engine, pins)
         Pin("argument", WANTED, paths=(paths[0],)),
         Pin("argument", ((), ("data",)), paths=(paths[1],)),
     )
-    remedy = engine.proved(Candidate("rule", "", changed, ()), ProgramFigures(), 0.0)
+    tried = ProgramFigures(sent_nbytes=2**30, memory_nbytes=2**30)
+    remedy = engine.proved(Candidate("rule", "", changed, ()), tried, 0.0)
     assert [(one.expression, one.code, one.is_proved) for one in remedy.changes] == [
         ("WHOLE = P()", 'WHOLE = P(None, "model")', True),
         ("P()", 'P(None, "data")', True),
     ]
     assert remedy.before == figures_of(engine._base) != remedy.after
+    worse = engine.proved(Candidate("rule", "", changed, ()), ProgramFigures(), 0.0)
+    assert [one.is_proved for one in worse.changes] == [True, True, False]
+
+
+def test_arguments_stay_whose_specs_have_no_variable(engine, pins):
+    argument = Pin("argument", ((), ("data",)), before=((), ("model",)), paths=("x",))
+    assert engine.tries.tables([argument]) == ([], [argument])
 
 
 def test_what_is_not_written_has_the_figures_of_its_try(engine, pins):

@@ -259,7 +259,9 @@ def _scope(expression: Expression, frame: FrameType, value: Any) -> Scope:
         kept.setdefault("jax", None)
     parts = (text for text, node in _parts(expression.text) if _has_mesh(value_of(node, names)))
     variables = (name for name, one in frame.f_locals.items() if name.isidentifier() and _has_mesh(one))
-    return Scope(kept, next(itertools.chain(parts, variables), None), is_explicit_mesh(jax.typeof(value).sharding.mesh))
+    return Scope(
+        kept, next(itertools.chain(parts, variables), None), is_explicit_mesh(jax.typeof(value).sharding.mesh)
+    )
 
 
 def _has_mesh(value: Any) -> bool:
@@ -378,8 +380,8 @@ class Tries:
         """Return the changes of constraints as they are written in the source."""
         return written(pins, self._codes, self._constraint)
 
-    def tables(self, pins: Sequence[Pin]) -> list[Written]:
-        """Return changes of arguments where their specs are written; none if one is computed."""
+    def tables(self, pins: Sequence[Pin]) -> tuple[list[Written], list[Pin]]:
+        """Return changes of arguments where their specs are written, and those of which that is not known."""
         return written_in_tables(pins, self._codes)
 
     def _constraint(self, pin: Pin) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from jax_array_info_core.base.quantities import counted, duration_words
-from jax_array_info_core.facts.reports.advice import ProgramFigures, Remedy, RemedyChange, RemedyPlace
+from jax_array_info_core.facts.reports.advice import MARGIN, ProgramFigures, Remedy, RemedyChange, RemedyPlace
 from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
 from jax_array_info_core.programs.advice.child import Child
 from jax_array_info_core.programs.advice.edits import Candidate, Pin, Ranked
@@ -171,10 +171,14 @@ class SourceEngine:
         placed = [pin for pin in candidate.pins if pin.paths]
         written: list[Written] = self._asked("written", of_source, deadline) if of_source else []
         report: ProgramReport | None
-        if all(one.text is not None for one in written):
+        try:
+            if any(one.text is None for one in written):
+                raise TryFailedError
             changes, report = self._at_source(written, placed, deadline)
-        else:
-            changes, report = self._in_tables(written, placed, deadline)
+        except TryFailedError as error:  # such as an argument with in_shardings
+            changes, report = self._in_tables(written, placed, figures, deadline)
+            if report is None and str(error):
+                raise
         changes.sort(key=lambda change: not change.is_proved)
         before, after = self._program.base.tried_as, figures
         resolved: tuple[str, ...] = ()
@@ -207,23 +211,21 @@ class SourceEngine:
         return [*(one.change for one in written), *map(self._placed, placed)], report
 
     def _in_tables(
-        self, written: Sequence[Written], placed: Sequence[Pin], deadline: float
+        self, written: Sequence[Written], placed: Sequence[Pin], figures: ProgramFigures, deadline: float
     ) -> tuple[list[RemedyChange], ProgramReport | None]:
         """Return changes where the specs of arguments are written, which computed constraints may follow.
 
-        If that is not known, they are as they were, without a report.
+        If the program with them is not that of the try, they are as they were, without a report.
         """
-        arguments = [pin for pin in placed if pin.kind == "argument"]
-        others = [pin for pin in placed if pin.kind != "argument"]
         with contextlib.suppress(TryFailedError):
-            tables: list[Written] = self._asked("tables", arguments, deadline)
+            arguments = [pin for pin in placed if pin.kind == "argument"]
+            tables, left = self._asked("tables", arguments, deadline)
             kept = [*(one for one in written if one.text is not None), *tables]
             texts = {one.text for one in kept}
             if tables and len({text.site for text in texts if text is not None}) == len(texts):
+                others = [*left, *(pin for pin in placed if pin.kind != "argument")]
                 changes, report = self._at_source(kept, others, deadline)
-                specs = {one.path: one.got.spec if one.got is not None else None for one in report.arguments}
-                wanted = {path: spec_code(Spec(pin.axes or ())) for pin in arguments for path in pin.paths}
-                if all(spec_code(specs.get(path) or Spec(())) == code for path, code in wanted.items()):
+                if report.topology is not None or _is_alike(figures_of(report), figures):
                     return changes, report
         return [*(one.change for one in written), *map(self._placed, placed)], None
 
@@ -309,3 +311,9 @@ def _require(answer: Any) -> None:
     if isinstance(answer, Failed):
         kinds = {"refused": Refusal, "changed": ChangedError}
         raise kinds.get(answer.kind, NotCompiledError)(answer.message)
+
+
+def _is_alike(figures: ProgramFigures, tried: ProgramFigures) -> bool:
+    """Return whether a program sends and needs no more than another one, by over 5 %."""
+    pairs = ((figures.sent_nbytes, tried.sent_nbytes), (figures.memory_nbytes, tried.memory_nbytes))
+    return all((new or 0) <= (1 + MARGIN) * (old or 0) for new, old in pairs)

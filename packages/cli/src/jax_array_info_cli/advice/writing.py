@@ -64,8 +64,8 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
     return rows
 
 
-def written_in_tables(pins: Sequence[Pin], codes: Codes) -> list[Written]:
-    """Return changes of arguments where their specs are written; none if that is not known.
+def written_in_tables(pins: Sequence[Pin], codes: Codes) -> tuple[list[Written], list[Pin]]:
+    """Return changes of arguments where their specs are written, and those of which that is not known.
 
     It is an item of a dict whose keys are the end of the path, or else the only variable of a module with
     such a spec. What has it, too, changes with the arguments.
@@ -77,18 +77,21 @@ def written_in_tables(pins: Sequence[Pin], codes: Codes) -> list[Written]:
     Raises:
         ValueError: If two of them change one text.
     """
-    files, parts = Files(codes), _Parts()
+    files, parts, left = Files(codes), _Parts(), list[Pin]()
     specs = [one for path in codes if (file := files.get(path)) is not None for one in written_specs(file)]
     for pin in pins:
         alike = [spec for spec in specs if spec.is_of(pin.before)]
+        others = []
         for path in pin.paths:
             ranked = by_key((spec.matches(path), spec) for spec in alike)
             best = max((rank for rank in ranked if rank is not None), default=None)
             if best is None or len(ranked[best]) > 1:
-                return []
+                others.append(path)
+                continue
             found = ranked[best][0].changed(pin.axes or ())
             parts[found.file.path, found.span, found.new] = pin._replace(kind="respec"), found, ""
-    return _rows(parts)
+        left += [pin._replace(paths=tuple(others))] if others else []
+    return _rows(parts), left
 
 
 def _rows(parts: _Parts) -> list[Written]:
