@@ -381,7 +381,7 @@ class Tries:
         return written(pins, self._codes, self._constraint)
 
     def tables(self, pins: Sequence[Pin]) -> tuple[list[Written], list[Pin]]:
-        """Return changes of arguments where their specs are written, and those of which that is not known."""
+        """Return changes of arguments where their specs are written, and those that are written elsewhere."""
         return written_in_tables(pins, self._codes)
 
     def _constraint(self, pin: Pin) -> tuple[str, str]:

@@ -65,7 +65,7 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
 
 
 def written_in_tables(pins: Sequence[Pin], codes: Codes) -> tuple[list[Written], list[Pin]]:
-    """Return changes of arguments where their specs are written, and those of which that is not known.
+    """Return changes of arguments where their specs are written, and those that are written elsewhere.
 
     It is an item of a dict whose keys are the end of the path, or else the only variable of a module with
     such a spec. What has it, too, changes with the arguments.
