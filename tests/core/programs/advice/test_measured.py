@@ -18,8 +18,8 @@ from jax_array_info_core import program_report
 from jax_array_info_core.compat import stopped as compilation
 from jax_array_info_core.programs.advice import measured
 from jax_array_info_core.programs.advice.edits import Edit
-from jax_array_info_core.programs.advice.measured import Compiler, can_stop
-from jax_array_info_core.programs.propagation.module_edits import operations
+from jax_array_info_core.programs.advice.measured import Compiler
+from jax_array_info_core.programs.propagation.module_edits import edited, operations
 
 pytestmark = [
     pytest.mark.once_per_version,
@@ -29,6 +29,9 @@ pytestmark = [
 in_memory = pytest.mark.skipif(
     not os.access("/dev/shm", os.W_OK) or sys.platform != "linux", reason="has no folder in memory"
 )
+
+
+WITH_STOP = compilation._with_stop
 
 
 def struct(*shape, spec=()):
@@ -174,23 +177,37 @@ def test_a_program_with_effects_is_compiled_to_its_end():
 
 def test_without_a_folder_in_memory_programs_are_compiled_to_their_end(monkeypatch):
     monkeypatch.setattr("jax_array_info_core.base.memory_folders._ROOT", "/a/folder/that/is/not/there")
-    can_stop.cache_clear()
-    try:
-        lowered = lowered_step()
-        compiler = Compiler(lowered, program_report(lowered))
-        assert not compiler._stops
-        assert figures(compiler.report(())) == figures(program_report(lowered))
-    finally:
-        can_stop.cache_clear()
+    lowered = lowered_step()
+    compiler = Compiler(lowered, program_report(lowered))
+    assert not compiler._stops
+    assert figures(compiler.report(())) == figures(program_report(lowered))
 
 
-def test_where_xla_does_not_stop_programs_are_compiled_to_their_end(monkeypatch):
-    monkeypatch.setattr(compilation, "_with_stop", lambda ir, module: None)
-    can_stop.cache_clear()
-    try:
-        assert not can_stop()
-    finally:
-        can_stop.cache_clear()
+def without_stop(ir, module):
+    """Add nothing, as if XLA knew the call."""
+
+
+def with_other_constraint(ir, module):
+    """Let XLA optimize another program."""
+    WITH_STOP(ir, module)
+    edited(ir, module, [("argument", 0, [["model"], []], 0)])
+
+
+@pytest.mark.parametrize("change", [without_stop, with_other_constraint, "no function"])
+def test_where_xla_does_not_stop_or_has_other_figures_programs_are_compiled_to_their_end(monkeypatch, change):
+    """So is a program if JAX raises what it does not raise today."""
+    monkeypatch.setattr(compilation, "_with_stop", change)
+    lowered = lowered_step()
+    compiler = Compiler(lowered, program_report(lowered))
+    assert not compiler._stops
+    assert figures(compiler.base) == figures(program_report(lowered))
+
+
+@in_memory
+def test_a_program_is_compared_with_its_own_compilation():
+    """A report of another program, as of another partitioner, is replaced by one of a whole compilation."""
+    lowered = lowered_step()
+    assert Compiler(lowered, program_report(lowered_dot()))._stops
 
 
 @in_memory
@@ -213,8 +230,6 @@ def _with_unknown_call(ir, module):
         patch.setattr(compilation, "_CALL", "a_call_of_the_user")
         WITH_STOP(ir, module)
 
-
-WITH_STOP = compilation._with_stop
 
 DUMPED = """
 import sys

@@ -203,26 +203,3 @@ def _with_stop(ir: Any, module: Any) -> None:
         if "res_attrs" in attributes:
             rows = [*ir.ArrayAttr(attributes["res_attrs"]), ir.DictAttr.get({})]
             attributes["res_attrs"] = ir.ArrayAttr.get(rows)
-
-
-def probe(device_count: int) -> Any:
-    """Return a small lowered program whose devices communicate, for a comparison of both compilations.
-
-    Args:
-        device_count: Number of devices.
-    """
-    import jax
-    import numpy as np
-
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:device_count], object), ("devices",))
-    sharded = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "devices"))
-
-    def run(x: Any) -> Any:
-        def turn(carried: Any, _: Any) -> tuple[Any, None]:
-            return jax.lax.with_sharding_constraint(carried @ carried.T, sharded), None
-
-        return jax.lax.scan(turn, x, length=3)[0].sum(0)
-
-    size = 16 * device_count
-    given = jax.ShapeDtypeStruct((size, size), np.float32, sharding=sharded)
-    return jax.jit(run, donate_argnums=0).lower(given)

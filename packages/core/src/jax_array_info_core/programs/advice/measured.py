@@ -14,7 +14,6 @@ from ...compat.stopped import (
     Placed,
     compiled,
     has_effects,
-    probe,
     stopped,
     with_module,
     with_shardy,
@@ -29,7 +28,6 @@ from ..memory import figures_of
 from ..propagation.module_edits import edited
 from .edits import Edit
 
-_PROBE_DEVICES = 2
 _CLOSE = 1024
 """Bytes of memory by which two compilations may differ."""
 
@@ -39,23 +37,33 @@ class Compiler:
 
     Args:
         lowered: A ``jax.stages.Lowered`` in the dialect of Shardy.
-        report: The report on the program for its CPU devices. If the compilation that stops has other
-            figures, the whole one is compared, too: it takes its place if they differ.
+        report: The report on the program for its CPU devices. The compilation that stops is used if it has
+            these figures, or else those of another whole one.
     """
 
     def __init__(self, lowered: Any, report: ProgramReport) -> None:
         self._lowered = lowered
         self._mesh = report.mesh
-        self._stops = not has_effects(lowered) and can_stop()
         start = time.monotonic()
-        self.base = self.report(())
+        first = self._first()
+        self._stops = first is not None and _is_close(first, report)
+        self.base = first if first is not None and self._stops else self.report(())
         """The report on the program as it is."""
-        if self._stops and not _is_close(self.base, report):
-            self._stops, stopped_as, start = False, self.base, time.monotonic()
-            self.base = self.report(())
-            self._stops = _is_close(stopped_as, self.base)
+        if first is not None and not self._stops:  # JAX 0.6 does not use Shardy for the other report
+            self._stops = _is_close(first, self.base)
         self.seconds = time.monotonic() - start
         """Time of its compilation."""
+
+    def _first(self) -> ProgramReport | None:
+        """Return the report on the program whose compilation stops; None if it does not stop."""
+        if has_effects(self._lowered):
+            return None
+        try:
+            with with_shardy():
+                optimized = stopped(self._lowered)
+        except Exception:  # whatever another version of JAX or XLA raises: the program itself compiles
+            return None
+        return None if optimized is None else _report(optimized, self._mesh)
 
     def report(self, edits: Sequence[Edit]) -> ProgramReport:
         """Return what the program sends, needs and computes with edits, without its other parts.
@@ -89,20 +97,6 @@ def _report(optimized: Optimized, mesh: MeshAxes | None) -> ProgramReport:
         unread=unread,
         memory=figures_of(optimized.memory, "cpu"),
     )
-
-
-@functools.cache
-def can_stop() -> bool:
-    """Return whether the compilation that stops has the figures of the whole one, in this version of XLA."""
-    try:
-        with with_shardy():
-            lowered = probe(_PROBE_DEVICES)
-            optimized = stopped(lowered)
-            return optimized is not None and _is_close(
-                _report(optimized, None), _report(compiled(lowered), None)
-            )
-    except Exception:  # whatever another version of JAX or XLA raises
-        return False
 
 
 def _is_close(one: ProgramReport, other: ProgramReport) -> bool:
