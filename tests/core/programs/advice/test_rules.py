@@ -63,6 +63,23 @@ def test_a_constraint_that_drops_an_axis_gets_it_back(mesh):
     assert "model" in best.because
 
 
+def test_a_constraint_keeps_the_batch_that_only_it_brings_to_the_value_and_to_its_gradient(mesh):
+    """The rows of the table are sharded over no axis of the batch, and without the constraint all are whole."""
+
+    def step(table, w, rows):
+        def loss(table):
+            h = jax.lax.with_sharding_constraint(jnp.take(table, rows, axis=0), NamedSharding(mesh, P()))
+            return jnp.tanh(h @ w).sum()
+
+        return jax.grad(loss)(table)
+
+    table, w = struct(mesh, (4096, 512), "model", None), struct(mesh, (512, 512), None, "model")
+    result = candidates_of(step, table, w, struct(mesh, (2048,), "data", dtype=jnp.int32))
+    best = next(one for one in result.candidates if one.because.startswith("the constraint keeps data"))
+    assert len(best.edits) == 2
+    assert {edit.axes for edit in best.edits} == {(("data",), ())}
+
+
 def test_moments_are_sharded_as_their_parameter_with_the_outputs_that_replace_them(mesh):
     def step(state, x):
         gradient = jax.grad(lambda w: jnp.tanh(x @ w).sum())(state["w"])
