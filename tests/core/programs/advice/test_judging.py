@@ -94,18 +94,28 @@ def test_loops_of_unknown_length_are_compared_by_iteration(sent, loops, word):
 def test_none_of_the_best_is_beaten_and_each_other_is():
     numbers = [*itertools.product((1, 2, 3), repeat=2)]
     changes = [
-        ProgramFigures(sent_nbytes=sent, memory_nbytes=memory, flops=0)
+        ProgramFigures(sent_nbytes=sent * 100 * MIB, memory_nbytes=memory * 100 * MIB, flops=0)
         for sent, memory in numbers
         if sent + memory > 3
     ]
-    base = ProgramFigures(sent_nbytes=9, memory_nbytes=9, flops=0)
+    base = ProgramFigures(sent_nbytes=900 * MIB, memory_nbytes=900 * MIB, flops=0)
     best = DEFAULT.best_of(base, changes, lambda figures: figures, 100)
-    assert {(figures.sent_nbytes, figures.memory_nbytes) for figures in best} == {(1, 3), (2, 2), (3, 1)}
+    found = {(figures.sent_nbytes // 100 // MIB, figures.memory_nbytes // 100 // MIB) for figures in best}
+    assert found == {(1, 3), (2, 2), (3, 1)}
     few = DEFAULT.best_of(base, changes, lambda figures: figures, 2)
-    assert [min(getattr(figures, name) for figures in few) for name in ("sent_nbytes", "memory_nbytes")] == [
-        1,
-        1,
-    ]
+    for name in ("sent_nbytes", "memory_nbytes"):
+        assert min(getattr(figures, name) for figures in few) == 100 * MIB
+
+
+def test_of_changes_that_are_about_equal_the_first_is_kept():
+    """A few bytes more or less make no difference."""
+    half = replace(BASE, sent_nbytes=50 * MIB)
+    little = replace(half, sent_nbytes=50 * MIB - 2**10, memory_nbytes=199 * MIB)
+    for changes in ([half, little], [little, half]):
+        assert DEFAULT.best_of(BASE, changes, lambda figures: figures, 5) == changes[:1]
+    zero = replace(BASE, sent_nbytes=100 * 2**10)
+    more = replace(zero, sent_nbytes=112 * 2**10, memory_nbytes=100 * MIB)
+    assert DEFAULT.verdict(zero, more) == "better"
 
 
 def test_a_gather_that_moves_to_the_caller_comes_last():

@@ -41,7 +41,7 @@ _WHERE_PLACED = "change it where it is placed, such as in the checkpoint's resto
 _SHARD_OUTPUTS = "shard the outputs with out_shardings of jax.jit"
 _DONATE = "with donate_argnums or donate_argnames of jax.jit"
 _NOT_KNOWN = "The time of a step is not known, nor what helps with other shapes or on another mesh."
-_MOST_PATHS = 9
+_MOST_PATHS, _FEW_PATHS = 9, 3
 
 
 def advice_page(report: AdviceReport, *, trades: bool = False) -> Iterator[Listing]:
@@ -132,10 +132,11 @@ def _at_paths(change: RemedyChange) -> Iterator[Block]:
     """Yield a change of arguments or outputs."""
     place, is_donation = change.place, change.kind == "donation"
     what = "donate it" if is_donation else f"{change.expression} {BECOMES} {change.code}"
-    yield Verbatim(f"{place}: {what}", is_whole=True)
-    if len(place.paths) > 1:
-        folds = folded_paths(place.paths, [None] * len(place.paths))
-        paths = [counted_path(path, len(members)) for path, members in folds]
+    folds = folded_paths(place.paths, [None] * len(place.paths))
+    paths = [counted_path(path, len(members)) for path, members in folds]
+    is_short = 0 < len(paths) <= _FEW_PATHS
+    yield Verbatim(f"{', '.join(paths) if is_short else place}: {what}", is_whole=True)
+    if not is_short and len(paths) > 1:
         yield Sentence(some(paths, _MOST_PATHS), indent=2)
     outputs = [path for path in place.paths if path.partition("/")[0] == "outputs"]
     are_outputs = bool(outputs) or change.kind == "output"

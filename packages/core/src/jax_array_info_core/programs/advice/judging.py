@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -31,8 +31,6 @@ COMPARED = ("sent_nbytes", "memory_nbytes", "flops")
 """The figures that have to be known."""
 _MOST_WORK = 0.25
 """Part by which a trade may have more FLOPs: with more, devices do again what others do."""
-_NOISE_NBYTES = 1024
-"""Bytes by which a program can send more, and not cost more: a sum of scalars."""
 _DEFAULT_CHIP = "v5e"
 _T = TypeVar("_T")
 
@@ -70,7 +68,8 @@ class Scale:
 
         Better: it costs 5 % less, by the bytes sent and the FLOPs together, or needs 5 % and ``min_nbytes``
         less memory. What one iteration of a loop of unknown length costs is compared apart, too. If one of
-        these, or a single figure, is worse by over 5 %, it is a trade.
+        these, or a single figure, is worse by over 5 %, it is a trade. Bytes sent that are fewer than
+        ``min_nbytes`` and 1 % of the memory make no difference.
 
         A program that lacks a figure, or whose figures lack something else, is neither.
         """
@@ -78,19 +77,34 @@ class Scale:
             return "no"
         better, worse = better_and_worse(base, new, self.min_nbytes)
         pairs = self._costs(base, new)
-        memory = (base.memory_nbytes or 0) - (new.memory_nbytes or 0)
-        needs_less = any(one.name == "memory_nbytes" for one in better) and memory >= self.min_nbytes
+        needs_less = self._needs_less(base, new)
         costs_less = any(one.name != "memory_nbytes" for one in better) and any(
             after <= (1 - MARGIN) * before for before, after in pairs
         )
-        costs_more = any(
-            after > (1 + MARGIN) * before + _NOISE_NBYTES * self.balance for before, after in pairs
-        )
+        noise = self._noise(base)
+        costs_more = any(after > (1 + MARGIN) * before + noise for before, after in pairs)
         has_work = any(one.name.endswith("flops") for one in worse)
         repeats = new.cost(0) > (1 + _MOST_WORK) * base.cost(0)
         if not (costs_less or needs_less) or repeats or (has_work and not costs_less):
             return "no"
         return "trade" if worse or costs_more else "better"
+
+    def _noise(self, base: ProgramFigures) -> int:
+        """Return the cost that makes no difference."""
+        return self.balance * min(self.min_nbytes, (base.memory_nbytes or 0) // 100)
+
+    def _needs_less(self, base: ProgramFigures, new: ProgramFigures) -> bool:
+        before, after = base.memory_nbytes or 0, new.memory_nbytes or 0
+        return after <= (1 - MARGIN) * before and before - after >= max(self.min_nbytes, 1)
+
+    def _gains(self, base: ProgramFigures, new: ProgramFigures) -> bool:
+        """Return whether a program is better than another in something: in cost, in work or in memory."""
+        noise = self._noise(base)
+        costs = [(before - noise, after) for before, after in self._costs(base, new)]
+        pairs = [*costs, (base.cost(0), new.cost(0))]
+        return self._needs_less(base, new) or any(
+            before > 0 and after <= (1 - MARGIN) * before for before, after in pairs
+        )
 
     def _costs(self, base: ProgramFigures, new: ProgramFigures) -> list[tuple[int, int]]:
         """Return the costs of two programs, and those of one iteration of each loop of unknown length."""
@@ -114,26 +128,31 @@ class Scale:
     def best_of(
         self, base: ProgramFigures, changes: Iterable[_T], figures: Callable[[_T], ProgramFigures], most: int
     ) -> list[_T]:
-        """Return the changes that no other equals or beats in cost and in memory, the best first.
+        """Return the changes that are better than each other in something, the best first.
 
-        Of more than the maximum, the best in each are among them. Those that only move a gather to the caller
-        come last.
+        Of more than the maximum, the best in cost and in memory are among them. Those that only move a gather
+        to the caller come last.
 
         Args:
             base: The figures of the program as it is.
-            changes: The changes; of equal ones, the first is kept.
+            changes: The changes; of those that are about equal, the first is kept.
             figures: The function that returns the figures of one.
             most: Maximum number that is returned.
         """
-        rows = [(self._compared(figures(change)), change) for change in changes]
-        kept: list[tuple[tuple[int, ...], _T]] = []
-        for row in sorted(rows, key=lambda row: row[0]):
-            if not any(_is_dominated(row[0], numbers) for numbers, _ in kept):
-                kept.append(row)
-        kept.sort(key=lambda row: self.rank(figures(row[1])))
-        best = [min(kept, key=lambda row: row[0][number]) for number in range(3) if kept]
+        kept: list[_T] = []
+        for change in changes:
+            new = figures(change)
+            if all(self._gains(figures(other), new) for other in kept):
+                kept = [other for other in kept if self._gains(new, figures(other))]
+                kept.append(change)
+        kept.sort(key=lambda change: self.rank(figures(change)))
+        best = [
+            min(kept, key=lambda change: self._compared(figures(change))[number])
+            for number in range(3)
+            if kept
+        ]
         chosen = [*dict.fromkeys(map(id, (*kept[:1], *best, *kept)))][:most]
-        found = [row[1] for row in kept if id(row) in chosen]
+        found = [change for change in kept if id(change) in chosen]
         return sorted(found, key=lambda change: moved_nbytes(base, figures(change)) > 0)
 
 
@@ -145,10 +164,6 @@ def _are_comparable(base: ProgramFigures, new: ProgramFigures) -> bool:
     lacks = any(getattr(figures, name) is None for figures in (base, new) for name in COMPARED)
     is_alike = (base.xla_flops is None) is (new.xla_flops is None) and base.unknown == new.unknown
     return is_alike and not lacks
-
-
-def _is_dominated(numbers: Sequence[int], others: Sequence[int]) -> bool:
-    return all(number >= other for number, other in zip(numbers, others, strict=True))
 
 
 def figures_of(report: ProgramReport) -> ProgramFigures:
