@@ -23,8 +23,8 @@ _HEAVY = (
     *("stablehlo.custom_call", "stablehlo.sort", "stablehlo.convolution", "stablehlo.triangular_solve"),
 )
 """Operations whose results are worth a constraint of their own."""
-_FEW = 30
-"""Number of candidates below which all other shardings of products and arguments are proposed, too."""
+_FEW = 40
+"""Number of values and arguments below which all other shardings of them are proposed, too."""
 
 
 class Change(NamedTuple):
@@ -49,7 +49,7 @@ def candidates(pins: Pins, parts: Parts) -> list[Candidate]:
         parts: What keeps the rules that fail.
     """
     queues = [*_proposed(pins, RULES, parts)]
-    few = sum(map(len, queues)) < _FEW
+    few = len(pins.places) + len(pins.arguments) < _FEW
     rounds = itertools.zip_longest(*queues)
     rows = [row for proposed in rounds for row in proposed if row is not None]
     if few:

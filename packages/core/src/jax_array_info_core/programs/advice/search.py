@@ -162,8 +162,8 @@ def advised(
         advice,
         remedies=tuple(scale.best_of(advice.base, better, lambda remedy: remedy.after, MOST_REMEDIES)),
         trades=tuple(scale.best_of(advice.base, trades, lambda remedy: remedy.after, MOST_TRADES)),
-        candidates=len(search.measured) + len(search.refused) + search.untried,
-        tried=len(search.measured),
+        candidates=search.tried + len(search.refused) + search.untried,
+        tried=search.tried,
         failed=len(search.refused) + len(proofs.refused),
         unproved=proofs.late + len(proofs.refused),
         untried=search.untried,
@@ -193,7 +193,9 @@ class _Search:
         self._has_time = has_time
         self._deadline = deadline
         self._ends = Counter[str]()
+        self.tried = 0
         self.measured: list[_Tried] = []
+        """What may be proved: the first ones, and others that are better than what they are on top of."""
         self.refused: list[str] = []
         """Why others failed, each in words."""
         self.untried = 0
@@ -251,9 +253,11 @@ class _Search:
                 self.refused.append(str(error))
                 self._ends[candidate.rule] += isinstance(error, EndedError)
                 continue
-            self.measured.append(tried)
-            if self._scale.verdict(before, tried.figures) == "better":
-                better.append(tried)
+            self.tried += 1
+            is_better = self._scale.verdict(before, tried.figures) == "better"
+            if is_better or before is self._base.tried_as:  # what is on top of another one has to be better
+                self.measured.append(tried)
+            better += [tried] * is_better
         return next(iter(self._scale.best_of(before, better, lambda tried: tried.figures, 1)), None)
 
 
