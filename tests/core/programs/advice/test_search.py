@@ -225,7 +225,7 @@ def test_a_budget_that_is_too_short_is_said_with_one_that_is_long_enough():
     """Half of the budget is for tries at least. What the program sends is said instead."""
     report = advice(1)
     assert report.tried == 0
-    assert "the budget is too short for 3: give it 2 s or more" in report.answer
+    assert "the budget is too short for 3: give it 8 s or more" in report.answer
     assert report.reasons[0].startswith("all-")
     report = advice(8)
     assert report.tried >= 3
