@@ -17,7 +17,7 @@ from ..propagation.ways import source_of
 from .edits import Axes, Candidate, Edit, Pin
 from .pins import Argument, Constrained, Pins, Place, fits, moved, names_in, parts
 
-_DOT, _WINDOW = "stablehlo.dot_general", "stablehlo.reduce_window"
+_DOT, _WINDOW, _TRANSPOSE = "stablehlo.dot_general", "stablehlo.reduce_window", "stablehlo.transpose"
 _HEAVY = (
     *(_DOT, "stablehlo.gather", "stablehlo.fft", "stablehlo.scatter", "stablehlo.cholesky"),
     *("stablehlo.custom_call", "stablehlo.sort", "stablehlo.convolution", "stablehlo.triangular_solve"),
@@ -392,18 +392,35 @@ def whole(pins: Pins) -> Iterator[Change]:
 
 
 def needed_whole(pins: Pins) -> Iterator[Change]:
-    """A dimension that an operation needs whole is not sharded."""
+    """A dimension that an operation needs whole is not sharded; another one is, or none."""
     for place in pins.places:
-        rule, axes = place.operation.rule, place.value.axes
-        is_window = place.operation.name == _WINDOW
-        if rule is None or not (rule.whole or is_window):
-            continue
-        new = tuple(
-            () if is_window or any(factor in rule.whole for factor in factors) else names
-            for factors, names in zip(rule.results[0], axes, strict=False)
-        )
-        if len(new) == len(axes) and new != axes:
-            yield _on(pins, place, new, f"{place.operation.place.op} needs the dimension whole", 1)
+        axes, (name, dims) = place.value.axes, _needed_whole(place.operation)
+        is_window = place.operation.name == _WINDOW  # over one of them, which is unknown
+        for chosen in [*({dim} for dim in dims if is_window and len(dims) > 1), dims]:
+            new = tuple(() if dim in chosen else names for dim, names in enumerate(axes))
+            others = [dim for dim in range(len(axes)) if dim not in chosen]
+            for wanted in dict.fromkeys((pins.widened(place.value.shape or (), new, others), new)):
+                if new != axes:
+                    yield _on(pins, place, wanted, f"{name} needs the dimension whole", 1)
+
+
+def _needed_whole(operation: Operation) -> tuple[str, set[int]]:
+    """Return the name of an operation, and the dimensions of its result that it needs whole.
+
+    One that is not the last is transposed for an ``fft``, and back.
+    """
+    rule, name = operation.rule, operation.place.op
+    if rule is None:
+        return name, set()
+    dims = {dim for dim, factors in enumerate(rule.results[0]) if not rule.whole.isdisjoint(factors)}
+    if operation.name == _WINDOW:
+        dims = {*range(len(rule.results[0]))}
+    before = source_of(operation.operands[0]).definer if operation.name == _TRANSPOSE else None
+    if before is not None:
+        name, inner = _needed_whole(before)
+        places = {factors: dim for dim, factors in enumerate(rule.operands[0])}
+        dims = {dim for dim, factors in enumerate(rule.results[0]) if places.get(factors) in inner}
+    return name, dims
 
 
 def before_loop(pins: Pins) -> Iterator[Change]:
