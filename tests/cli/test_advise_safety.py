@@ -16,7 +16,7 @@ from jax_array_info_cli.advice.engine import SourceEngine
 from jax_array_info_cli.output import Refusal
 from jax_array_info_cli.user_code import FunctionName
 from jax_array_info_cli.user_code.compiling import Request
-from jax_array_info_core.programs.advice.candidates import Edit
+from jax_array_info_core.programs.advice.edits import Candidate
 from jax_array_info_core.programs.advice.judging import figures_of
 from jax_array_info_core.programs.advice.search import Base, EndedError
 from jax_array_info_core.reports import ProgramReport
@@ -40,8 +40,8 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import helper
 
 def args(mesh):
-    one = jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=NamedSharding(mesh, P(None, "x")))
-    return one, one
+    shardings = NamedSharding(mesh, P(None, "x")), NamedSharding(mesh, P("x"))
+    return [jax.ShapeDtypeStruct((512, 512), jnp.float32, sharding=one) for one in shardings]
 """
 STEP = """
 def f(x, w):
@@ -119,6 +119,8 @@ class Folder:
         assert left == []
         files = {str(one.relative_to(self.path)) for one in self.path.rglob("*")}
         assert files - {"log", "aborted"} == {"step.py", "helper.py", "tmp", "home"}
+        sessions = [int(one.name.split("-")[3]) for one in Path("/dev/shm").glob("jax-array-info-*")]
+        assert [session for session in sessions if not os.path.exists(f"/proc/{session}")] == []
 
 
 @pytest.fixture
@@ -158,26 +160,58 @@ def test_a_file_is_imported_once_in_each_child_whatever_it_changes(folder):
     assert before == ((folder.path / "step.py").read_bytes(), (folder.path / "helper.py").read_bytes())
 
 
-def test_a_process_that_ends_while_it_tries_counts_as_failed(folder):
-    """The others are tried in a process of their own."""
-    folder.write(
-        HEAD
-        + """
-here, times = os.getcwd(), []
+COMPILES = """
+compiling, calls, here = jax.stages.Lowered.compile, [], os.getcwd()
 
-def f(x, w):
-    times.append(1)
-    if len(times) == 3 and not os.path.exists(f"{here}/aborted"):
-        open(f"{here}/aborted", "w").close()
-        os.abort()
-    return helper.dot(x, w).sum(1)
+def compile_or_end(*args, **options):
+    calls.append(1)
+    if len(calls) == 3:  # after the report, and the program as changes are tried
+        end()
+    return compiling(*args, **options)
+
+jax.stages.Lowered.compile = compile_or_end
+
+def end():
 """
-    )
+
+CHECK = """
+    if not os.path.exists(f"{here}/aborted"):
+        open(f"{here}/aborted", "w").close()
+        os.write(2, b"F1129 15:41:33.2 1 spmd.cc:666] Check failed: 1 == 2 (1 vs. 2)\\n*** stack trace: ***\\n")
+        os.abort()
+"""
+
+
+def test_a_process_that_ends_while_it_tries_counts_as_failed(folder):
+    """The others are tried in a process of their own. The check that failed is said, and its stack is not."""
+    folder.write(HEAD + COMPILES + CHECK + STEP)
     done = folder.advise("--format", "json")
     assert done.returncode == 0, done.stderr
     assert (folder.path / "aborted").exists()
     report = json.loads(done.stdout)
     assert (report["failed"], report["tried"] > 2) == (1, True)
+    ended = "1 try failed: the process that compiles ended with SIGABRT: Check failed: 1 == 2 (1 vs. 2)"
+    assert (report["caveats"], done.stderr) == ([ended], "")
+    assert report["remedies"]
+    folder.assert_nothing_is_left()
+
+
+WAITS = """
+    import tempfile
+    tempfile.mkdtemp(dir="/dev/shm", prefix=f"jax-array-info-{os.getsid(0)}-")
+    time.sleep(1000)
+"""
+
+
+def test_a_try_under_way_is_ended_with_the_budget(folder):
+    """The folder in memory of its compilation goes, too."""
+    folder.write(HEAD + COMPILES + WAITS + STEP)
+    start = time.monotonic()
+    done = folder.advise("--format", "json", budget="6s")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["tried"], report["remedies"], report["untried"] > 2) == (0, [], True)
+    assert time.monotonic() - start < 300
     folder.assert_nothing_is_left()
 
 
@@ -347,7 +381,7 @@ def test_a_file_that_cannot_be_imported_again_ends_no_search(monkeypatch):
     messages = []
     for _ in range(2):
         with pytest.raises(EndedError) as raised:
-            engine.tried(Edit("argument", ()), 0.0)
+            engine.tried(Candidate("rule", "", (), ()), 0.0)
         messages.append(str(raised.value))
     assert messages == ["ended", refused.message]
     assert child.starts == 2
