@@ -63,21 +63,27 @@ def test_a_constraint_that_drops_an_axis_gets_it_back(mesh):
     assert "model" in best.because
 
 
-def test_a_constraint_keeps_the_batch_that_only_it_brings_to_the_value_and_to_its_gradient(mesh):
-    """The rows of the table are sharded over no axis of the batch, and without the constraint all are whole."""
-
+def test_a_constraint_keeps_the_batch_that_the_value_has_only_because_of_a_later_constraint(mesh):
     def step(table, w, rows):
-        def loss(table):
-            h = jax.lax.with_sharding_constraint(jnp.take(table, rows, axis=0), NamedSharding(mesh, P()))
-            return jnp.tanh(h @ w).sum()
-
-        return jax.grad(loss)(table)
+        h = jax.lax.with_sharding_constraint(jnp.take(table, rows, axis=0), NamedSharding(mesh, P()))
+        return jax.lax.with_sharding_constraint(h @ w, NamedSharding(mesh, P("data", "model")))
 
     table, w = struct(mesh, (4096, 512), "model", None), struct(mesh, (512, 512), None, "model")
-    result = candidates_of(step, table, w, struct(mesh, (2048,), "data", dtype=jnp.int32))
+    best = candidates_of(step, table, w, struct(mesh, (2048,), "data", dtype=jnp.int32)).candidates[0]
+    assert best.because.startswith("the constraint keeps data")
+    assert [edit.axes for edit in best.edits] == [(("data",), ())]
+
+
+def test_the_constraint_of_a_gradient_is_that_of_its_value(mesh):
+    def step(ws, x):
+        def layer(x, w):
+            return jax.lax.with_sharding_constraint(jnp.tanh(x @ w), NamedSharding(mesh, P())), None
+
+        return jax.grad(lambda ws: jax.lax.scan(layer, x, ws)[0].sum())(ws)
+
+    result = candidates_of(step, struct(mesh, (4, 256, 256)), struct(mesh, (512, 256), "data"))
     best = next(one for one in result.candidates if one.because.startswith("the constraint keeps data"))
-    assert len(best.edits) == 2
-    assert {edit.axes for edit in best.edits} == {(("data",), ())}
+    assert [edit.axes for edit in best.edits] == [(("data",), ())] * 2
 
 
 def test_moments_are_sharded_as_their_parameter_with_the_outputs_that_replace_them(mesh):

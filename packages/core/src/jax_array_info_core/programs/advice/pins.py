@@ -343,24 +343,19 @@ class Pins:
                     edits.append(("operand", user.number, place))
         return edits
 
-    def lost(self, value: Value, axes: Axes | None = None) -> list[tuple[int, str]]:
-        """Return the dimensions of a value that are sharded ones of data, and the axes that they lack.
-
-        Args:
-            value: The value.
-            axes: Another sharding than its own.
-        """
-        data, axes = data_of(self.program), value.axes if axes is None else axes
+    def lost(self, value: Value) -> list[tuple[int, str]]:
+        """Return the dimensions of a value that are sharded ones of data, and the axes that they lack."""
+        data = data_of(self.program)
         return [
             (dim, name)
             for dim in range(len(value.shape or ()))
             for name in self.sizes
-            if (value, dim, name) in data and not has_axis(self.graph, (axes[dim],), name)
+            if (value, dim, name) in data and not has_axis(self.graph, (value.axes[dim],), name)
         ]
 
     def with_lost(self, value: Value, axes: Axes) -> Axes:
-        """Return a sharding with the mesh axes of data that it lacks for a value, where they divide it."""
-        for dim, name in self.lost(value, axes):
+        """Return a sharding with the mesh axes of data that a value lacks, where they divide it."""
+        for dim, name in self.lost(value):
             new = moved(axes, name, dim)
             if fits(value.shape or (), new, self.sizes):
                 axes = new

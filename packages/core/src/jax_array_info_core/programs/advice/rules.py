@@ -266,23 +266,21 @@ def restored(pins: Pins) -> Iterator[Change]:
         graph = _free(pins, [Edit("constraint", number, None) for number in numbers])
         if graph is None:
             continue
-        kept = {one.number or 0: _kept(pins, one, _before(graph, one)) for one in constrained.operations}
-        alike: dict[tuple[object, Axes], Axes] = {}
-        for one in constrained.operations:
-            value = one.results[0]
-            if kept[one.number or 0] != value.axes:
-                alike.setdefault((value.shape, value.axes), kept[one.number or 0])
         new: dict[int, Axes | None] = {}
         names: list[str] = []
         weight = held = 0.0
         for one in constrained.operations:
-            value, axes = one.results[0], kept[one.number or 0]
-            if axes == value.axes:  # of a gradient, whose constraint is that of the value
-                axes = alike.get((value.shape, value.axes), axes)
-            new[one.number or 0] = axes
-            names += [name for name in names_in(axes) if name not in names_in(value.axes)]
-            weight += _saved(pins, value, value.axes, axes)
-            held += pins.whole_nbytes(value) / parts(value.axes, pins.sizes)
+            value, shape = one.results[0], one.results[0].shape or ()
+            axes = kept = value.axes
+            wanted = pins.with_lost(one.operands[0], _before(graph, one))
+            for dim, name in ((dim, name) for dim, dims in enumerate(wanted) for name in dims):
+                further = moved(kept, name, dim) if name in pins.sizes else kept
+                if name not in names_in(kept) and fits(shape, further, pins.sizes):
+                    kept = further
+                    names.append(name)
+            new[one.number or 0] = kept
+            weight += _saved(pins, value, axes, kept)
+            held += pins.whole_nbytes(value) / parts(axes, pins.sizes)
         if names:
             yield Change(
                 f"the constraint keeps {_named(names)}, which shards the value before it",
@@ -296,17 +294,6 @@ def restored(pins: Pins) -> Iterator[Change]:
                 *_respec(constrained, dict.fromkeys(numbers)),
                 0.9 * weight or held / 100,
             )
-
-
-def _kept(pins: Pins, constraint: Operation, before: Axes) -> Axes:
-    """Return the sharding of a constraint with the mesh axes that the value before it has."""
-    axes, shape = constraint.results[0].axes, constraint.results[0].shape or ()
-    for dim, names in enumerate(pins.with_lost(constraint.operands[0], before)):
-        for name in names:
-            further = moved(axes, name, dim) if name in pins.sizes else axes
-            if name not in names_in(axes) and fits(shape, further, pins.sizes):
-                axes = further
-    return axes
 
 
 def _before(graph: Graph, constraint: Operation) -> Axes:
