@@ -22,6 +22,17 @@ from .edits import Axes, Columns, Edit, Pin, Site, SiteValue
 LEAST_NBYTES = 2**14
 """Bytes below which the sharding of a value is not changed."""
 _CONSTRAINT, _CALL = "sdy.sharding_constraint", "sdy.named_computation"
+_HEAVY = (
+    *(
+        "stablehlo.dot_general",
+        "stablehlo.gather",
+        "stablehlo.fft",
+        "stablehlo.scatter",
+        "stablehlo.cholesky",
+    ),
+    *("stablehlo.custom_call", "stablehlo.sort", "stablehlo.convolution", "stablehlo.triangular_solve"),
+)
+"""Operations whose results are worth a constraint of their own."""
 _NOT_VALUES = ("sdy.", "func.", "stablehlo.return", "stablehlo.constant", "stablehlo.while")
 Line = tuple[str, int]
 """File and number of a line."""
@@ -98,6 +109,8 @@ class Place:
     operation: Operation
     edits: tuple[tuple[str, int, int], ...]
     """Kind, number and place of each edit."""
+    is_heavy: bool
+    """Whether it takes a product, a transform or the like."""
 
     def edited(self, axes: Axes) -> tuple[Edit, ...]:
         """Return the edits that give it a sharding."""
@@ -258,32 +271,45 @@ class Pins:
     def places(self) -> list[Place]:
         """The values of expressions that can have a constraint, in the order of the program."""
         lines = by_key(((value.site.file, value.site.line), value) for value in self.sites)
-        results: dict[Site, dict[int, Operation]] = {}
-        operands: dict[Site, dict[int, tuple[int, int]]] = {}
+        results: dict[Site, list[Operation]] = {}
+        operands: dict[Site, list[tuple[int, int]]] = {}
         known: dict[Site, SiteValue] = {}
+        heavy: set[Site] = set()
+        used: set[tuple[Site, Operation]] = set()
+        backward: set[tuple[Site, Operation]] = set()
         for operation in self.graph.operations:
+            taken = [_definer(operand) for operand in operation.operands]
             of_line = self._sites_of(operation, lines)
-            if not of_line:
-                continue
-            region = id(operation.outside)
             if _is_transposed(operation):
-                for number, operand in enumerate(operation.operands):
-                    for value in of_line:
-                        if value.shape == operand.shape and operation.number is not None:
-                            cotangents = operands.setdefault(value.site, {})
-                            cotangents.setdefault(region, (operation.number, number))
+                for value in of_line:
+                    place = self._cotangent(operation, value.shape)
+                    is_first = not any((value.site, other) in backward for other in taken)
+                    if place is not None and is_first and operation.number is not None:
+                        operands.setdefault(value.site, []).append((operation.number, place))
+                    backward.add((value.site, operation))
                 continue
-            shape = operation.results[0].shape
+            heavy |= {value.site for value in of_line if operation in self._heavy}
+            used |= {(value.site, other) for value in of_line for other in taken if other is not None}
+            shape = operation.results[0].shape if of_line else None
             of_shape = [value for value in of_line if value.shape == shape]
             if of_shape and shape:
                 largest = max(of_shape, key=lambda value: value.site.size)
-                results.setdefault(largest.site, {})[region] = operation
+                results.setdefault(largest.site, []).append(operation)
                 known[largest.site] = largest
+        last = {site: [one for one in rows if (site, one) not in used] for site, rows in results.items()}
         return [
             place
-            for site, of_site in results.items()
-            if (place := self._place(known[site], [*of_site.values()], [*operands.get(site, {}).values()]))
+            for site, of_site in last.items()
+            if of_site
+            if (place := self._place(known[site], of_site, operands.get(site, []), is_heavy=site in heavy))
         ]
+
+    def _cotangent(self, operation: Operation, shape: Sequence[int]) -> int | None:
+        """Return the place of the operand of a shape that a gradient comes by; None if there is none."""
+        places = [place for place, operand in enumerate(operation.operands) if operand.shape == shape]
+        definers = ((place, _definer(operation.operands[place])) for place in places)
+        of_gradients = (place for place, one in definers if one is not None and _is_transposed(one))
+        return next(of_gradients, places[0] if places else None)
 
     def _sites_of(self, operation: Operation, lines: Mapping[Line, list[SiteValue]]) -> list[SiteValue]:
         """Return the expressions that an operation may be of: by its columns, or those of its line."""
@@ -306,7 +332,12 @@ class Pins:
         return exact or [value for value in of_line if columns[0] is None]
 
     def _place(
-        self, site: SiteValue, results: Sequence[Operation], cotangents: Sequence[tuple[int, int]]
+        self,
+        site: SiteValue,
+        results: Sequence[Operation],
+        cotangents: Sequence[tuple[int, int]],
+        *,
+        is_heavy: bool,
     ) -> Place | None:
         """Return the place of an expression; None for a small value, and one with a constraint."""
         values = [operation.results[0] for operation in results]
@@ -321,7 +352,18 @@ class Pins:
         edits = [edit for operation in results for edit in self._after(operation)]
         edits += [("operand", number, place) for number, place in cotangents]
         computing = source_of(value).definer or last  # inside of a call
-        return Place(site, value, computing, tuple(dict.fromkeys(edits))) if edits else None
+        return Place(site, value, computing, tuple(dict.fromkeys(edits)), is_heavy) if edits else None
+
+    @cached_property
+    def _heavy(self) -> set[Operation]:
+        """The operations that take most of the time, and the calls around them."""
+        found = set()
+        for operation in self.graph.operations:
+            around: Operation | None = operation if operation.name in _HEAVY else None
+            while around is not None and (around is operation or around.name == _CALL):
+                found.add(around)
+                around = around.outside
+        return found
 
     @cached_property
     def _constrained(self) -> set[Value]:
@@ -343,19 +385,24 @@ class Pins:
                     edits.append(("operand", user.number, place))
         return edits
 
-    def lost(self, value: Value) -> list[tuple[int, str]]:
-        """Return the dimensions of a value that are sharded ones of data, and the axes that they lack."""
-        data = data_of(self.program)
+    def lost(self, value: Value, axes: Axes | None = None) -> list[tuple[int, str]]:
+        """Return the dimensions of a value that are sharded ones of data, and the axes that they lack.
+
+        Args:
+            value: The value.
+            axes: Another sharding than its own.
+        """
+        data, axes = data_of(self.program), value.axes if axes is None else axes
         return [
             (dim, name)
             for dim in range(len(value.shape or ()))
             for name in self.sizes
-            if (value, dim, name) in data and not has_axis(self.graph, (value.axes[dim],), name)
+            if (value, dim, name) in data and not has_axis(self.graph, (axes[dim],), name)
         ]
 
     def with_lost(self, value: Value, axes: Axes) -> Axes:
-        """Return a sharding with the mesh axes of data that a value lacks, where they divide it."""
-        for dim, name in self.lost(value):
+        """Return a sharding with the mesh axes of data that it lacks for a value, where they divide it."""
+        for dim, name in self.lost(value, axes):
             new = moved(axes, name, dim)
             if fits(value.shape or (), new, self.sizes):
                 axes = new
@@ -391,6 +438,14 @@ class Pins:
 
 def _whole(value: Value) -> int:
     return packed_nbytes(value.shape or (), bits_of_name(value.dtype)) or 0
+
+
+def _definer(value: Value) -> Operation | None:
+    """Return the operation that a value is the result of, of a call as of others."""
+    definer = value.definer
+    while definer is not None and definer.name == "sdy.data_flow_edge":
+        definer = definer.operands[0].definer
+    return definer
 
 
 def _is_transposed(operation: Operation) -> bool:

@@ -20,7 +20,7 @@ from ..propagation.graph import Graph, Value
 from ..propagation.helper import NoAnswerError, ask_edited, estimates
 from ..propagation.propagation_report import propagated
 from ..propagation.wire import Estimate, read_graph
-from .edits import Candidate, Edit, Ranked, SiteValue
+from .edits import Candidate, Edit, Pin, Ranked, SiteValue
 from .pins import Pins
 from .rules import candidates
 
@@ -118,7 +118,8 @@ def in_order(
 ) -> list[Candidate]:
     """Return candidates in the order of their tries: the estimate's first, the rules' first, its second.
 
-    An estimate orders and does not judge. Of candidates with one estimate, the first of the rules is kept.
+    An estimate orders and does not judge. Of candidates with one estimate, the first of the rules has this
+    place, and the others are the last.
 
     Args:
         proposed: The candidates, in the order of the rules.
@@ -133,7 +134,12 @@ def in_order(
     numbers = [_first([asked[number] for number in group], group) for group in alike.values()]
     by_estimate = sorted(numbers, key=lambda number: _score(answers[number], base))
     mixed = (number for pair in zip(by_estimate, numbers, strict=True) for number in pair)
-    return [*(asked[number] for number in dict.fromkeys(mixed)), *proposed[MOST_ESTIMATED:]]
+    others = (number for number in range(len(asked)) if number not in numbers)
+    return [
+        *(asked[number] for number in dict.fromkeys(mixed)),
+        *proposed[MOST_ESTIMATED:],
+        *(asked[number] for number in others),
+    ]
 
 
 def _first(group: Sequence[Candidate], numbers: Sequence[int]) -> int:
@@ -158,13 +164,16 @@ def _score(estimate: Estimate | None, base: Estimate) -> float:
 
 
 def combined(applied: Candidate | None, further: Candidate) -> Candidate:
-    """Return one candidate on top of another: of two changes of one place, the later one stays."""
+    """Return one candidate on top of another: of two changes of one place, the later one stays.
+
+    What stands in the source is that before the first one.
+    """
     if applied is None:
         return further
-    pins = {
-        (pin.kind, pin.paths, pin.site, pin.frames): pin
-        for pin in itertools.chain(applied.pins, further.pins)
-    }
+    pins: dict[object, Pin] = {}
+    for pin in itertools.chain(applied.pins, further.pins):
+        key = (pin.kind, pin.paths, pin.site, pin.frames)
+        pins[key] = pin._replace(before=pins[key].before) if key in pins else pin
     because = "; ".join(dict.fromkeys((applied.because, further.because)))
     return Candidate(
         further.rule,

@@ -17,12 +17,7 @@ from ..propagation.ways import source_of
 from .edits import Axes, Candidate, Edit, Pin
 from .pins import Argument, Constrained, Pins, Place, fits, moved, names_in, parts
 
-_DOT, _WINDOW, _TRANSPOSE = "stablehlo.dot_general", "stablehlo.reduce_window", "stablehlo.transpose"
-_HEAVY = (
-    *(_DOT, "stablehlo.gather", "stablehlo.fft", "stablehlo.scatter", "stablehlo.cholesky"),
-    *("stablehlo.custom_call", "stablehlo.sort", "stablehlo.convolution", "stablehlo.triangular_solve"),
-)
-"""Operations whose results are worth a constraint of their own."""
+_WINDOW, _TRANSPOSE = "stablehlo.reduce_window", "stablehlo.transpose"
 _FEW = 40
 """Number of values and arguments below which all other shardings of them are proposed, too."""
 
@@ -266,21 +261,23 @@ def restored(pins: Pins) -> Iterator[Change]:
         graph = _free(pins, [Edit("constraint", number, None) for number in numbers])
         if graph is None:
             continue
+        kept = {one.number or 0: _kept(pins, one, _before(graph, one)) for one in constrained.operations}
+        alike: dict[tuple[object, Axes], Axes] = {}
+        for one in constrained.operations:
+            value = one.results[0]
+            if kept[one.number or 0] != value.axes:
+                alike.setdefault((value.shape, value.axes), kept[one.number or 0])
         new: dict[int, Axes | None] = {}
         names: list[str] = []
         weight = held = 0.0
         for one in constrained.operations:
-            value, shape = one.results[0], one.results[0].shape or ()
-            axes = kept = value.axes
-            wanted = pins.with_lost(one.operands[0], _before(graph, one))
-            for dim, name in ((dim, name) for dim, dims in enumerate(wanted) for name in dims):
-                further = moved(kept, name, dim) if name in pins.sizes else kept
-                if name not in names_in(kept) and fits(shape, further, pins.sizes):
-                    kept = further
-                    names.append(name)
-            new[one.number or 0] = kept
-            weight += _saved(pins, value, axes, kept)
-            held += pins.whole_nbytes(value) / parts(axes, pins.sizes)
+            value, axes = one.results[0], kept[one.number or 0]
+            if axes == value.axes:  # of a gradient, whose constraint is that of the value
+                axes = alike.get((value.shape, value.axes), axes)
+            new[one.number or 0] = axes
+            names += [name for name in names_in(axes) if name not in names_in(value.axes)]
+            weight += _saved(pins, value, value.axes, axes)
+            held += pins.whole_nbytes(value) / parts(value.axes, pins.sizes)
         if names:
             yield Change(
                 f"the constraint keeps {_named(names)}, which shards the value before it",
@@ -294,6 +291,17 @@ def restored(pins: Pins) -> Iterator[Change]:
                 *_respec(constrained, dict.fromkeys(numbers)),
                 0.9 * weight or held / 100,
             )
+
+
+def _kept(pins: Pins, constraint: Operation, before: Axes) -> Axes:
+    """Return the sharding of a constraint with the mesh axes that the value before it has."""
+    axes, shape = constraint.results[0].axes, constraint.results[0].shape or ()
+    for dim, names in enumerate(pins.with_lost(constraint.operands[0], before)):
+        for name in names:
+            further = moved(axes, name, dim) if name in pins.sizes else axes
+            if name not in names_in(axes) and fits(shape, further, pins.sizes):
+                axes = further
+    return axes
 
 
 def _before(graph: Graph, constraint: Operation) -> Axes:
@@ -350,7 +358,7 @@ def batch(pins: Pins) -> Iterator[Change]:
         if new == place.value.axes:
             continue
         is_root = not any(pins.lost(operand) for operand in place.operation.operands)
-        if not is_root and place.operation.name not in _HEAVY:
+        if not is_root and not place.is_heavy:
             continue
         names = _named(name for _, name in lost if name in names_in(new))
         dim = "the batch" if lost[0][0] == 0 else f"dimension {lost[0][0]}"
@@ -374,7 +382,7 @@ def whole(pins: Pins) -> Iterator[Change]:
         nbytes = place.site.nbytes
         is_made = all(pins.whole_nbytes(operand) < nbytes // 16 for operand in place.operation.operands)
         names = _named(name for name in names_in(new) if name not in names_in(axes))
-        worth = 4 if is_made else 2 if place.operation.name in _HEAVY else 1
+        worth = 4 if is_made else 2 if place.is_heavy else 1
         yield _on(pins, place, new, f"each device computes its part over {names}", worth)
 
 
@@ -453,7 +461,7 @@ def moves_of_state(pins: Pins) -> Iterator[Change]:
 def moves_of_values(pins: Pins) -> Iterator[Change]:
     """A mesh axis shards another dimension of a product."""
     for place in pins.places:
-        if place.operation.name in _HEAVY or place.operation.name == "sdy.named_computation":
+        if place.is_heavy:
             axes = place.value.axes
             for new in (axes, *_moves(pins, place.site.shape, axes)):
                 yield _on(pins, place, new, f"{place.operation.place.op} is computed as {_code(new)}", 0.1)
