@@ -101,11 +101,12 @@ def advise(
 ) -> Answer:
     """Try changes of shardings, and report those that make the program better. Nothing runs.
 
-    A change is another sharding of an argument or of an output, or a sharding constraint on an expression of
-    FILE or of a module that it imports, outside of installed packages. Each is applied to a copy of the
-    program and compiled, in a process of its own; those first to which the collectives point. A change that
-    helps is then written into the source, as it is printed, in a process that imports FILE again, traced and
-    compiled again: the figures are of that program. FILE itself is not changed.
+    A change is another sharding of arguments or outputs, another spec of a sharding constraint, or a new
+    constraint on an expression of FILE or of a module that it imports, outside of installed packages; or
+    several that belong together. Candidates are ranked by Shardy's propagation, which requires JAX 0.10.1 or
+    later. The first are applied to copies of the lowered program and compiled, in a process of its own. A
+    change that helps is then written into the source, as it is printed, in a process that imports FILE
+    again, traced and compiled again: the figures are of that program. FILE itself is not changed.
 
     Better is a change that costs 5 % less, by bytes sent and FLOPs together, or needs 5 % and 1 MiB less
     memory, and that makes no figure worse by over 5 %. How many FLOPs a byte sent costs is that of the chip:
