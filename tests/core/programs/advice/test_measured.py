@@ -211,6 +211,19 @@ def test_a_program_is_compared_with_its_own_compilation():
 
 
 @in_memory
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_with_the_memory_full_a_program_is_compiled_to_its_end(monkeypatch, size):
+    """XLA then writes a part of the optimized program."""
+    lowered = lowered_dot()
+    compiler = Compiler(lowered, program_report(lowered))
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path)[:size])
+    assert figures(compiler.report(())) == figures(compiler.base)
+    monkeypatch.setattr(Path, "glob", lambda *_: [])
+    assert figures(compiler.report(())) == figures(compiler.base)
+
+
+@in_memory
 def test_an_error_of_the_program_is_raised(monkeypatch):
     """Only that about the added call is expected."""
     lowered = lowered_dot()

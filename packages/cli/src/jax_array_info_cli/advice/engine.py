@@ -65,7 +65,8 @@ class SourceEngine:
         self._here = replace(request, options={**request.options, "topology": None, "dcn": None})
         flags = simulated_device_environment(os.environ, device_count)["XLA_FLAGS"].split()
         kept = [flag for flag in flags if not flag.startswith("--xla_dump")]  # of many programs
-        self._environment = {"XLA_FLAGS": " ".join(kept), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        silent = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_DUMP_IR_TO": ""}
+        self._environment = {"XLA_FLAGS": " ".join(kept), **silent}
         self._child: Child | None = None
         self._program: Program | None = None
         self._base: ProgramReport | None = None

@@ -142,6 +142,7 @@ def stopped(lowered: Any) -> Optimized | None:
         lowered: A ``jax.stages.Lowered`` for CPU devices, without effects.
     """
     import jax
+    from google.protobuf.message import DecodeError
 
     lowered = with_module(lowered, _with_stop)
     arguments = lowered._lowering.compile_args
@@ -162,9 +163,12 @@ def stopped(lowered: Any) -> Optimized | None:
         else:
             return None
         records = sorted((path.read_bytes() for path in folder.glob(_RECORD)), key=len)
-    if not records:
+    try:
+        record, assignment = program_in(records[-1])
+    except (IndexError, DecodeError):  # the memory was full
         return None
-    record, assignment = program_in(records[-1])
+    if not assignment.buffer_allocations:
+        return None
     nbytes = allocated_nbytes(assignment)
     added = _SCALAR_NBYTES + _POINTER_NBYTES * (1 if len(outputs) > 1 else 2)
     memory = MemoryStatistics(nbytes.arguments, nbytes.outputs - added, nbytes.aliases, nbytes.temporaries)
