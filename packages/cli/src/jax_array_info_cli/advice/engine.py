@@ -177,7 +177,7 @@ class SourceEngine:
                 raise TryFailedError
             changes, report = self._at_source(written, placed, deadline)
         except TryFailedError as error:  # such as an argument with in_shardings
-            changes, report = self._in_tables(written, placed, figures, deadline)
+            changes, report = self._elsewhere(written, placed, figures, deadline)
             if report is None and str(error):
                 raise
         changes.sort(key=lambda change: not change.is_proved)
@@ -211,21 +211,29 @@ class SourceEngine:
         report = self._reported(self._change(placed, tuple(texts)), deadline)
         return [*(one.change for one in written), *map(self._placed, placed)], report
 
-    def _in_tables(
+    def _elsewhere(
         self, written: Sequence[Written], placed: Sequence[Pin], figures: ProgramFigures, deadline: float
     ) -> tuple[list[RemedyChange], ProgramReport | None]:
-        """Return changes where the specs of arguments are written, which computed constraints may follow.
+        """Return changes that do the same in another place.
 
-        If the program with them is not that of the try, they are as they were, without a report.
+        The specs of arguments are changed in their tables, which computed constraints may follow. Without
+        arguments, these constraints are taken away. If the program is not that of the try, the changes are
+        as they were, without a report.
         """
+        kept = [one for one in written if one.text is not None]
+        arguments = [pin for pin in placed if pin.kind == "argument"]
+        left = [pin for pin in placed if pin.kind != "argument"]
         with contextlib.suppress(TryFailedError):
-            arguments = [pin for pin in placed if pin.kind == "argument"]
-            tables, left = self._asked("tables", arguments, deadline)
-            kept = [*(one for one in written if one.text is not None), *tables]
+            if arguments:
+                tables, others = self._asked("tables", arguments, deadline)
+                left += others
+            else:
+                pins = [one.pin._replace(axes=None) for one in written if one.text is None]
+                tables = self._asked("written", pins, deadline)
+            kept += tables
             texts = {one.text for one in kept}
-            if tables and len({text.site for text in texts if text is not None}) == len(texts):
-                others = [*left, *(pin for pin in placed if pin.kind != "argument")]
-                changes, report = self._at_source(kept, others, deadline)
+            if tables and None not in texts and len({text.site for text in texts if text}) == len(texts):
+                changes, report = self._at_source(kept, left, deadline)
                 if report.topology is not None or _is_alike(figures_of(report), figures):
                     return changes, report
         return [*(one.change for one in written), *map(self._placed, placed)], None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jax_array_info_core.base.grouping import by_key
-from jax_array_info_core.facts.reports.advice import RemedyChange, RemedyPlace
+from jax_array_info_core.facts.reports.advice import RemedyChange
 from jax_array_info_core.geometry.layouts.spec import Spec, spec_code
 from jax_array_info_core.programs.advice.edits import Pin
 
@@ -21,6 +21,8 @@ class Written(NamedTuple):
     change: RemedyChange
     text: Text | None
     """The text that changes; None for a spec that is not written there."""
+    pin: Pin
+    """The change, or the first of those that are written there."""
 
 
 _Parts = dict[tuple[str, Span, str], tuple[Pin, Found, str]]
@@ -39,7 +41,8 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
         ValueError: If two of them change one text.
     """
     files, parts = Files(codes), _Parts()
-    others: dict[RemedyPlace, list[tuple[Pin, str]]] = {}
+    by_span: dict[tuple[str, Span], dict[str, list[tuple[Pin, Found, Chain]]]] = {}
+    others: list[tuple[Pin, Chain]] = []
     for pin in pins:
         if pin.site is not None:
             file = files.get(pin.site.file)
@@ -50,17 +53,22 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
         chain = Chain(pin, files)
         try:
             found = chain.removed() if pin.axes is None else chain.respecified(pin.axes)
-            parts.setdefault((found.file.path, found.span, found.new), (pin, found, ""))
+            of_text = by_span.setdefault((found.file.path, found.span), {})
+            of_text.setdefault(found.new, []).append((pin, found, chain))
         except NotWrittenError:
-            place, call = chain.named()
-            others.setdefault(place, []).append((pin, call))
+            others.append((pin, chain))
+    for (path, span), of_text in by_span.items():
+        for new, rows_of_new in of_text.items():
+            if len(of_text) == 1:
+                parts[path, span, new] = (*rows_of_new[0][:2], "")
+            else:  # one spec of several values that need others
+                others += [(pin, chain) for pin, _, chain in rows_of_new]
     rows = _rows(parts)
-    for place, computed in others.items():
-        specs = {"" if pin.axes is None else spec_code(Spec(pin.axes)) for pin, _ in computed}
+    for (place, call), computed in by_key((chain.named(), pin) for pin, chain in others).items():
+        specs = {"" if pin.axes is None else spec_code(Spec(pin.axes)) for pin in computed}
         code = specs.pop() if len(specs) == 1 else ""
-        pin, call = computed[0]
-        change = RemedyChange(kind=pin.kind, place=place, expression=call, code=code, is_proved=False)
-        rows.append(Written(change, None))
+        change = RemedyChange(kind="respec", place=place, expression=call, code=code, is_proved=False)
+        rows.append(Written(change, None, computed[0]))
     return rows
 
 
@@ -121,4 +129,4 @@ def _written(pin: Pin, found: Found, imports: str, shown: Span) -> Written:
         code=f"{file.text((shown[0], start))}{found.new}{file.text((stop, shown[1]))}",
         imports=imports,
     )
-    return Written(change, Text(file.site(found.span), found.new, imports))
+    return Written(change, Text(file.site(found.span), found.new, imports), pin)
