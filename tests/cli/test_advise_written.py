@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.facts.reports.advice import ProgramFigures
-from jax_array_info_core.programs.advice.edits import Candidate, Pin
+from jax_array_info_core.programs.advice.edits import Candidate, Edit, Pin
 from jax_array_info_core.programs.advice.pins import Pins
 from jax_array_info_core.programs.advice.search import figures_of
 from jax_array_info_core.programs.propagation.propagation_report import propagated
@@ -195,6 +195,16 @@ def test_a_computed_constraint_is_taken_away_if_that_does_the_same(engine, pins)
     tried = ProgramFigures(sent_nbytes=2**30, memory_nbytes=2**30)
     remedy = engine.proved(Candidate("rule", "", (changed,), ()), tried, 0.0)
     assert (remedy.expression, remedy.code, remedy.is_proved) == ("layer.held(y)", "y", True)
+
+
+@pytest.mark.parametrize(("nbytes", "code"), [(2**30, "y"), (0, 'given(y, spec=P(None, "model"))')])
+def test_a_constraint_that_gives_values_several_specs_is_taken_away_if_that_does_the_same(
+    engine, pins, nbytes, code
+):
+    changed = pins["given(y, spec=P(AXIS, P.UNCONSTRAINED))"]._replace(axes=WANTED)
+    edits = Edit("constraint", 0, WANTED), Edit("constraint", 1, ((), ("data",)))
+    tried = ProgramFigures(sent_nbytes=nbytes, memory_nbytes=nbytes)
+    assert engine.proved(Candidate("rule", "", (changed,), edits), tried, 0.0).code == code
 
 
 def test_several_changes_are_proved_together(engine, pins):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -171,15 +171,23 @@ class SourceEngine:
         of_source = [pin for pin in candidate.pins if pin.frames or pin.site is not None]
         placed = [pin for pin in candidate.pins if pin.paths]
         written: list[Written] = self._asked("written", of_source, deadline) if of_source else []
-        report: ProgramReport | None
-        try:
-            if any(one.text is None for one in written):
-                raise TryFailedError
-            changes, report = self._at_source(written, placed, deadline)
-        except TryFailedError as error:  # such as an argument with in_shardings
-            changes, report = self._elsewhere(written, placed, figures, deadline)
-            if report is None and str(error):
-                raise
+        changes = [*(one.change for one in written), *map(self._placed, placed)]
+        report: ProgramReport | None = None
+        refused: TryFailedError | None = None
+        is_written = all(change.is_proved for change in changes)
+        if is_written and _has_one_spec_each(candidate):
+            try:
+                report = self._with(written, placed, deadline)
+            except TryFailedError as error:  # such as an argument with in_shardings
+                refused = error
+        if report is None or not _is_alike(report, figures):
+            found = self._elsewhere(written, placed, figures, deadline)
+            if found is not None:
+                changes, report = found
+            elif refused is not None:
+                raise refused
+            elif is_written and report is None:
+                report = self._with(written, placed, deadline)
         changes.sort(key=lambda change: not change.is_proved)
         before, after = self._program.base.tried_as, figures
         resolved: tuple[str, ...] = ()
@@ -203,22 +211,18 @@ class SourceEngine:
             resolved=resolved,
         )
 
-    def _at_source(
-        self, written: Sequence[Written], placed: Sequence[Pin], deadline: float
-    ) -> tuple[list[RemedyChange], ProgramReport]:
-        """Return changes, and the report on the program with them."""
+    def _with(self, written: Iterable[Written], placed: Sequence[Pin], deadline: float) -> ProgramReport:
+        """Return the report on the program with changes."""
         texts = dict.fromkeys(one.text for one in written if one.text is not None)
-        report = self._reported(self._change(placed, tuple(texts)), deadline)
-        return [*(one.change for one in written), *map(self._placed, placed)], report
+        return self._reported(self._change(placed, tuple(texts)), deadline)
 
     def _elsewhere(
         self, written: Sequence[Written], placed: Sequence[Pin], figures: ProgramFigures, deadline: float
-    ) -> tuple[list[RemedyChange], ProgramReport | None]:
-        """Return changes that do the same in another place.
+    ) -> tuple[list[RemedyChange], ProgramReport] | None:
+        """Return changes in other places that do the same, and the report on the program; None without any.
 
         The specs of arguments are changed in their tables, which computed constraints may follow. Without
-        arguments, these constraints are taken away. If the program is not that of the try, the changes are
-        as they were, without a report.
+        arguments, constraints are taken away.
         """
         kept = [one for one in written if one.text is not None]
         arguments = [pin for pin in placed if pin.kind == "argument"]
@@ -228,15 +232,16 @@ class SourceEngine:
                 tables, others = self._asked("tables", arguments, deadline)
                 left += others
             else:
-                pins = [one.pin._replace(axes=None) for one in written if one.text is None]
+                pins = [one.pin._replace(axes=None) for one in written if one.pin.kind == "respec"]
+                kept = [one for one in kept if one.pin.kind != "respec"]
                 tables = self._asked("written", pins, deadline)
             kept += tables
             texts = {one.text for one in kept}
             if tables and None not in texts and len({text.site for text in texts if text}) == len(texts):
-                changes, report = self._at_source(kept, left, deadline)
-                if report.topology is not None or _is_alike(figures_of(report), figures):
-                    return changes, report
-        return [*(one.change for one in written), *map(self._placed, placed)], None
+                report = self._with(kept, left, deadline)
+                if _is_alike(report, figures):
+                    return [*(one.change for one in kept), *map(self._placed, left)], report
+        return None
 
     def _change(self, pins: Sequence[Pin], texts: tuple[Text, ...]) -> Change:
         """Return changes as a process applies them: with the numbers of leaves."""
@@ -322,7 +327,15 @@ def _require(answer: Any) -> None:
         raise kinds.get(answer.kind, NotCompiledError)(answer.message)
 
 
-def _is_alike(figures: ProgramFigures, tried: ProgramFigures) -> bool:
-    """Return whether a program sends and needs no more than another one, by over 5 %."""
-    pairs = ((figures.sent_nbytes, tried.sent_nbytes), (figures.memory_nbytes, tried.memory_nbytes))
-    return all((new or 0) <= (1 + MARGIN) * (old or 0) for new, old in pairs)
+def _has_one_spec_each(candidate: Candidate) -> bool:
+    """Return whether no constraint gives some values of a tree one spec, and others another one."""
+    tried = {Spec(edit.axes or ()) for edit in candidate.edits if edit.kind == "constraint"}
+    written = {Spec(pin.axes or ()) for pin in candidate.pins}
+    return {spec_code(spec) for spec in tried} <= {spec_code(spec) for spec in written}
+
+
+def _is_alike(report: ProgramReport, tried: ProgramFigures) -> bool:
+    """Return whether a program sends and needs no more than a try, by over 5 %; so on another device."""
+    new = figures_of(report)
+    pairs = ((new.sent_nbytes, tried.sent_nbytes), (new.memory_nbytes, tried.memory_nbytes))
+    return report.topology is not None or all((new or 0) <= (1 + MARGIN) * (old or 0) for new, old in pairs)
