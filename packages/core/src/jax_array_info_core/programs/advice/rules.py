@@ -278,19 +278,17 @@ def restored(pins: Pins) -> Iterator[Change]:
             names += [name for name in names_in(axes) if name not in names_in(value.axes)]
             weight += _saved(pins, value, value.axes, axes)
             held += pins.whole_nbytes(value) / parts(value.axes, pins.sizes)
+        changes = []
         if names:
-            yield Change(
-                f"the constraint keeps {_named(names)}, which shards the value before it",
-                *_respec(constrained, new),
-                weight,
-            )
+            because = f"the constraint keeps {_named(names)}, which shards the value before it"
+            changes.append(Change(because, *_respec(constrained, new), weight))
         largest = max(constrained.operations, key=lambda one: sum(one.results[0].shape or ()))
         if _before(graph, largest) != largest.results[0].axes:
-            yield Change(
-                f"without the constraint, the value is sharded as {_code(_before(graph, largest))}",
-                *_respec(constrained, dict.fromkeys(numbers)),
-                0.9 * weight or held / 100,
-            )
+            because = f"without the constraint, the value is sharded as {_code(_before(graph, largest))}"
+            free = _respec(constrained, dict.fromkeys(numbers))
+            changes.append(Change(because, *free, 0.9 * weight or held / 100))
+        # One spec for values that need several cannot be written.
+        yield from reversed(changes) if len({*new.values()}) > 1 else changes
 
 
 def _kept(pins: Pins, constraint: Operation, before: Axes) -> Axes:
