@@ -66,7 +66,7 @@ def scripted(folder, *arguments):
     [
         (["program", "sibling/odd.py:f", *OPTIONS], "helper.py:2 g"),
         (["why", "sibling/step.py:f", *OPTIONS], "step.py:"),
-        (["advise", "pack.step:f", *OPTIONS, "--budget", "5s"], "tried"),
+        (["advise", "pack.step:f", *OPTIONS, "--budget", "5s", "--balance", "500"], "500 FLOPs (--balance)"),
         (["advise", "sibling/odd.py:f", *OPTIONS, "--budget", "5s"], "Expressions of odd.py are not changed"),
         (["run", "--devices", "1", "sibling/step.py"], "done"),
     ],

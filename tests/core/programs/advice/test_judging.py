@@ -113,6 +113,9 @@ def test_of_changes_that_are_about_equal_the_first_is_kept():
     little = replace(half, sent_nbytes=50 * MIB - 2**10, memory_nbytes=199 * MIB)
     for changes in ([half, little], [little, half]):
         assert DEFAULT.best_of(BASE, changes, lambda figures: figures, 5) == changes[:1]
+    cheap = replace(half, flops=100, xla_flops=100)
+    costly = replace(cheap, sent_nbytes=90 * MIB)
+    assert DEFAULT.gaining([costly, cheap], [half], lambda figures: figures) == [cheap]
     zero = replace(BASE, sent_nbytes=100 * 2**10)
     more = replace(zero, sent_nbytes=112 * 2**10, memory_nbytes=100 * MIB)
     assert DEFAULT.verdict(zero, more) == "better"

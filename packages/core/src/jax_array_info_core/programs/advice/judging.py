@@ -98,13 +98,12 @@ class Scale:
         return after <= (1 - MARGIN) * before and before - after >= max(self.min_nbytes, 1)
 
     def _gains(self, base: ProgramFigures, new: ProgramFigures) -> bool:
-        """Return whether a program is better than another in something: in cost, in work or in memory."""
-        noise = self._noise(base)
-        costs = [(before - noise, after) for before, after in self._costs(base, new)]
-        pairs = [*costs, (base.cost(0), new.cost(0))]
-        return self._needs_less(base, new) or any(
-            before > 0 and after <= (1 - MARGIN) * before for before, after in pairs
-        )
+        """Return whether a program is better than another: in cost, in memory, or in work for no more cost."""
+        noise, costs = self._noise(base), self._costs(base, new)
+        costs_less = any(after < (1 - MARGIN) * before - noise for before, after in costs)
+        costs_more = any(after > (1 + MARGIN) * before + noise for before, after in costs)
+        works_less = new.cost(0) < (1 - MARGIN) * base.cost(0) and not costs_more
+        return costs_less or works_less or self._needs_less(base, new)
 
     def _costs(self, base: ProgramFigures, new: ProgramFigures) -> list[tuple[int, int]]:
         """Return the costs of two programs, and those of one iteration of each loop of unknown length."""
