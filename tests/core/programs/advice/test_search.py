@@ -133,13 +133,13 @@ def test_a_candidate_late_in_the_order_is_found_if_none_before_helps():
 
 
 def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
-    """The answer is not that none helps."""
+    """The answer is not that none helps. The one of the second round that is as good is proved in its place."""
     report = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
     assert "is proved to help" in report.answer
-    assert report.failed == report.unproved == 1
+    assert report.failed == report.unproved == 2
     (caveat,) = report.caveats
     assert caveat == (
-        "1 change that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
+        "2 changes that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
     )
 
 
@@ -241,3 +241,32 @@ def test_a_program_without_a_part_that_is_compared_has_no_advice(part):
     report = advised(engine, 60, now=clock)
     assert report.answer == f"no change is tried: {lost.words}"
     assert (report.left_out, report.caveats, report.tried) == ((lost,), (lost.words,), 0)
+
+
+class TradingEngine(FakeEngine):
+    """Halves the bytes sent with one candidate; with another, it quarters the memory and sends more."""
+
+    def tried(self, candidate, deadline):
+        figures = super().tried(candidate, deadline)
+        if candidate.number != self.helping + 1:
+            return figures
+        return replace(figures, sent_nbytes=figures.sent_nbytes * 2, memory_nbytes=figures.memory_nbytes // 4)
+
+
+def test_a_trade_that_no_remedy_beats_is_listed():
+    report = advice(600, engine=TradingEngine)
+    assert [one.because for one in (*report.remedies, *report.trades)] == ["reason 3", "reason 4"]
+
+
+def test_a_trade_that_a_remedy_beats_is_not_listed():
+    class Engine(TradingEngine):
+        """Saves the memory with both."""
+
+        def tried(self, candidate, deadline):
+            figures = super().tried(candidate, deadline)
+            saves = candidate.number in (self.helping, self.helping + 1)
+            nbytes = figures_of(self.report).memory_nbytes
+            return replace(figures, memory_nbytes=nbytes // 4 if saves else nbytes)
+
+    report = advice(600, engine=Engine)
+    assert [one.because for one in (*report.remedies, *report.trades)] == ["reason 3"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -98,7 +98,7 @@ class Scale:
         return after <= (1 - MARGIN) * before and before - after >= max(self.min_nbytes, 1)
 
     def _gains(self, base: ProgramFigures, new: ProgramFigures) -> bool:
-        """Return whether a program is better than another: in cost, in memory, or in work for no more cost."""
+        """Return whether a program is better than another in cost, in memory, or in work for no more cost."""
         noise, costs = self._noise(base), self._costs(base, new)
         costs_less = any(after < (1 - MARGIN) * before - noise for before, after in costs)
         costs_more = any(after > (1 + MARGIN) * before + noise for before, after in costs)
@@ -119,6 +119,15 @@ class Scale:
         """Return the cost, that of an iteration, and the memory."""
         loops = sum(map(self._iteration, figures.loops))
         return figures.cost(self.balance), loops, figures.memory_nbytes or 0
+
+    def gaining(
+        self,
+        changes: Iterable[_T],
+        others: Sequence[ProgramFigures],
+        figures: Callable[[_T], ProgramFigures],
+    ) -> list[_T]:
+        """Return the changes that are better than each of some others in something."""
+        return [change for change in changes if all(self._gains(other, figures(change)) for other in others)]
 
     def rank(self, figures: ProgramFigures) -> float:
         """Return a number that is lower for better figures: half of a cost counts as half of the memory."""

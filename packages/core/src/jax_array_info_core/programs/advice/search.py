@@ -24,6 +24,8 @@ _FIRST, _FURTHER = 12, 5
 """Number of candidates that are tried before the best stays, and of those on top of it."""
 _MOST_CHANGES = 3
 """Number of changes that stay, each on top of the others."""
+_MOST_FAILS = 3
+"""Number of proofs that can fail before others of the kind are not proved."""
 _MOST_ENDS = 2
 """Number of times that the candidates of a rule can end the process."""
 _LEAST_SECONDS = 600.0
@@ -305,21 +307,31 @@ def _proved(
     has_time: Callable[[], bool],
     deadline: float,
 ) -> _Proofs:
-    """Prove the best of the changes that were tried."""
+    """Prove the best of the changes that were tried; if one fails, another that is about as good."""
     remedies: list[Remedy] = []
     refused: list[str] = []
     late = 0
     for kind, most in (("better", MOST_REMEDIES), ("trade", MOST_TRADES)):
-        changes = [change for change in tried if scale.verdict(base.tried_as, change.figures) == kind]
-        for change in scale.best_of(base.tried_as, changes, lambda change: change.figures, most):
+        left = [change for change in tried if scale.verdict(base.tried_as, change.figures) == kind]
+        if kind == "trade":
+            left = scale.gaining(left, [remedy.after for remedy in remedies], lambda change: change.figures)
+        done, fails = list[_Tried](), 0
+        while fails <= _MOST_FAILS:
+            best = scale.best_of(base.tried_as, left, lambda change: change.figures, most)
+            if not (best := [change for change in best if change not in done]):
+                break
             try:
                 if not has_time():
                     raise TimeOverError
-                remedies.append(engine.proved(*change, deadline))
+                remedies.append(engine.proved(*best[0], deadline))
+                done.append(best[0])
             except TryFailedError as error:
                 refused.append(str(error))
+                left.remove(best[0])
+                fails += 1
             except TimeOverError:
-                late += 1
+                late += len(best)
+                break
     return _Proofs(remedies, refused, late)
 
 
