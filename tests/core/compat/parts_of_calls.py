@@ -6,7 +6,7 @@ from unittest import mock
 import jax
 import numpy as np
 
-from jax_array_info_core.compat import compiled_calls, jitted, lowering, private, topologies
+from jax_array_info_core.compat import compiled_calls, jitted, lowering, private, stopped, topologies
 from jax_array_info_core.compat import jax_stack as trace_context
 from jax_array_info_core.compat.jitted import CompiledPrograms, cache_entries
 from jax_array_info_core.compat.topology_names import parse_topology
@@ -164,6 +164,22 @@ def is_placed():
     return placed is not lowered and placed.compile().as_text()
 
 
+def is_stopped():
+    """Return whether the compilation of a program stops before code is generated, with all figures."""
+    optimized = stopped.stopped(jax.jit(lambda x: x @ x).lower(np.ones((8, 8), np.float32)))
+    return optimized is not None and optimized.memory.output_nbytes == 256 and optimized.xla_flops
+
+
+STOPS = {
+    ("compat/stopped.py", "each try of jai-cli advise takes the time of a whole compilation"): [
+        Part(
+            "the end of a compilation at a call that XLA does not know",
+            is_stopped,
+            renamed(stopped, "_RECORD"),
+        ),
+    ],
+}
+
 DEVICES = {
     ("compat/processes.py", "gather_reports and process_index miss other processes, or start a backend"): [
         attribute("distributed", "global_state.client"),
@@ -182,7 +198,7 @@ DEVICES = {
         Part(
             "compile_args and the devices of a lowered program",
             is_placed,
-            renamed(lowering, "_SHARDINGS"),
+            renamed(lowering, "SHARDINGS"),
         ),
         attribute("lib", "xla_client.DeviceList"),
     ],

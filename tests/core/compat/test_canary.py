@@ -6,13 +6,15 @@ Without such a part, the user's program still runs, but reports lack facts or co
 import jax
 import pytest
 
-from tests.core.compat.parts_of_calls import CALLS, DEVICES
+from tests.core.compat.parts_of_calls import CALLS, DEVICES, STOPS
 from tests.core.compat.parts_of_lowering import LOWERING, watching
 from tests.core.compat.private_parts import problem
 
 pytestmark = pytest.mark.once_per_version
 
 NEEDED = {**LOWERING, **CALLS, **DEVICES}
+if jax.__version_info__ >= (0, 6):  # advise needs JAX 0.6
+    NEEDED |= STOPS
 
 
 @pytest.fixture(scope="module", autouse=True)
