@@ -108,6 +108,8 @@ CASES = {
     'tree([y], P("data"))': ('tree([y], P("data"))', 'tree([y], P(None, "model"))'),
     'layer.con(y, "data")': ('layer.con(y, "data")', 'layer.con(y, None, "model")'),
     '(lambda z: given(\n        z, P("data")))(y)': ('P("data")', 'P(None, "model")'),
+    # The first dimension is that of the vmap.
+    'jax.vmap(lambda row: con(row, "data"))(y.T)': ('con(row, "data")', 'con(row, "model")'),
 }
 COMPUTED = {
     # The line that returns, and the call in which a reader looks for the spec.
@@ -260,6 +262,16 @@ def test_the_specs_of_arguments_are_changed_where_they_are_written(engine, pins)
     assert remedy.before == figures_of(engine._base) != remedy.after
     worse = engine.proved(Candidate("rule", "", changed, ()), ProgramFigures(), 0.0)
     assert [one.is_proved for one in worse.changes] == [True, True, False]
+
+
+def test_changes_of_one_line_are_one(engine):
+    given = [
+        Pin("argument", WANTED, before=(("data",),), paths=("w",)),
+        Pin("argument", WANTED, paths=("b",)),
+    ]
+    ((one,), left) = engine.tries.tables(given)
+    assert left == []
+    assert one.change.code == 'TABLE = {"w": P(None, "model"), "b": P(None, "model")}'
 
 
 def test_arguments_stay_whose_specs_have_no_variable(engine, pins):

@@ -150,9 +150,10 @@ class Chain:
         Raises:
             NotWrittenError: If its spec is computed.
         """
-        for spec in self._specs():
-            if spec.is_of(self._pin.before) and not spec.is_of(axes):
-                return spec.changed(axes, [call for call, _ in self._calls])
+        for before, wanted in _without_mapped(self._pin.before, axes):
+            for spec in self._specs(before):
+                if spec.is_of(before) and not spec.is_of(wanted):
+                    return spec.changed(wanted, [call for call, _ in self._calls])
         raise NotWrittenError
 
     def removed(self) -> Found:
@@ -192,9 +193,8 @@ class Chain:
             value = passed[0]
         return call, scope, value
 
-    def _specs(self) -> Iterator[WrittenSpec]:
+    def _specs(self, before: Axes) -> Iterator[WrittenSpec]:
         """Yield the specs that can be that of the constraint: those that it is given, then those of calls."""
-        before = _stripped(self._pin.before)
         if self._is_known:
             call, scope = self._calls[0]
             given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
@@ -203,7 +203,7 @@ class Chain:
             given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
             nodes = (node for part in given for node in ast.walk(part) if isinstance(node, ast.Call))
             specs = {spec.span: spec for node in nodes if (spec := self._spec(node, scope)) is not None}
-            alike = [spec for spec in specs.values() if _stripped(spec.axes) == before]
+            alike = [spec for spec in specs.values() if spec.is_of(before)]
             yield from alike if len(alike) == 1 else ()
 
     def _spec(self, node: ast.AST, scope: _Scope, steps: int = 0) -> WrittenSpec | None:
@@ -346,6 +346,14 @@ def _entry(node: ast.expr, scope: _Scope) -> tuple[str, ...] | None:
     )
     value = MISSING if is_own else value_of(node, scope.file.names)
     return () if value is None else (value,) if isinstance(value, str) else None
+
+
+def _without_mapped(before: Axes, after: Axes) -> Iterator[tuple[Axes, Axes]]:
+    """Yield two shardings, then both without each dimension that does not change: one of ``vmap``."""
+    yield before, after
+    for dim, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old == new:
+            yield (*before[:dim], *before[dim + 1 :]), (*after[:dim], *after[dim + 1 :])
 
 
 def _stripped(axes: Axes) -> Axes:

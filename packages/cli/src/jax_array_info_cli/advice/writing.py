@@ -28,6 +28,8 @@ class Written(NamedTuple):
 _Parts = dict[tuple[str, Span, str], tuple[Pin, Found, str]]
 """Texts that change, each once, with their imports."""
 
+_MOST_SPECS = 3
+
 
 def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple[str, str]]) -> list[Written]:
     """Return changes as they are written, those first that can be.
@@ -65,8 +67,8 @@ def written(pins: Sequence[Pin], codes: Codes, constraint: Callable[[Pin], tuple
                 others += [(pin, chain) for pin, _, chain in rows_of_new]
     rows = _rows(parts)
     for (place, call), computed in by_key((chain.named(), pin) for pin, chain in others).items():
-        specs = {"" if pin.axes is None else spec_code(Spec(pin.axes)) for pin in computed}
-        code = specs.pop() if len(specs) == 1 else ""
+        specs = dict.fromkeys(spec_code(Spec(pin.axes)) for pin in computed if pin.axes is not None)
+        code = ", ".join([*[*specs][:_MOST_SPECS], *["…"] * (len(specs) > _MOST_SPECS)])
         change = RemedyChange(kind="respec", place=place, expression=call, code=code, is_proved=False)
         rows.append(Written(change, None, computed[0]))
     return rows
@@ -103,30 +105,33 @@ def written_in_tables(pins: Sequence[Pin], codes: Codes) -> tuple[list[Written],
 
 
 def _rows(parts: _Parts) -> list[Written]:
-    """Return changes that do not overlap."""
+    """Return changes that do not overlap. Those of one line are one."""
     every = [found for _, found, _ in parts.values()]
-    rows = []
+    shown: dict[tuple[str, Span], list[tuple[Pin, Found, str]]] = {}
     for pin, found, imports in parts.values():
         rest = [other for other in every if other is not found and other.file is found.file]
         if any(_overlap(found.span, other.span) for other in rest):
             raise ValueError("two changes of one expression")
-        is_apart = not any(_overlap(found.shown, other.shown) for other in rest)
-        rows.append(_written(pin, found, imports, found.shown if is_apart else found.span))
-    return rows
+        others = [other.shown for other in rest if other.shown != found.shown]
+        span = found.span if any(_overlap(found.shown, other) for other in others) else found.shown
+        shown.setdefault((found.file.path, span), []).append((pin, found, imports))
+    return [_written(rows, span) for (_, span), rows in shown.items()]
 
 
 def _overlap(span: Span, other: Span) -> bool:
     return span[0] < other[1] and other[0] < span[1]
 
 
-def _written(pin: Pin, found: Found, imports: str, shown: Span) -> Written:
-    """Return a change with the text in which it is printed."""
-    file, (start, stop) = found.file, found.span
+def _written(rows: Sequence[tuple[Pin, Found, str]], shown: Span) -> Written:
+    """Return changes of one expression or statement as one."""
+    pin, (file, *_), _ = rows[0]
+    code, place = "", shown[0]
+    for _, found, _ in sorted(rows, key=lambda row: row[1].span):
+        code += f"{file.text((place, found.span[0]))}{found.new}"
+        place = found.span[1]
+    code += file.text((place, shown[1]))
+    imports = "\n".join(filter(None, dict.fromkeys(row[2] for row in rows)))
     change = RemedyChange(
-        kind=pin.kind,
-        place=file.place(shown),
-        expression=file.text(shown),
-        code=f"{file.text((shown[0], start))}{found.new}{file.text((stop, shown[1]))}",
-        imports=imports,
+        kind=pin.kind, place=file.place(shown), expression=file.text(shown), code=code, imports=imports
     )
-    return Written(change, Text(file.site(found.span), found.new, imports), pin)
+    return Written(change, Text(file.site(shown), code, imports), pin)
