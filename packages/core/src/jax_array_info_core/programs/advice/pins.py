@@ -297,12 +297,12 @@ class Pins:
                 results.setdefault(largest.site, []).append(operation)
                 known[largest.site] = largest
         last = {site: [one for one in rows if (site, one) not in used] for site, rows in results.items()}
-        return [
-            place
+        found = (
+            self._place(known[site], of_site, operands.get(site, []), is_heavy=site in heavy)
             for site, of_site in last.items()
             if of_site
-            if (place := self._place(known[site], of_site, operands.get(site, []), is_heavy=site in heavy))
-        ]
+        )
+        return [one for one in found if one is not None]
 
     def _cotangent(self, operation: Operation, shape: Sequence[int]) -> int | None:
         """Return the place of the operand of a shape that a gradient comes by; None if there is none."""

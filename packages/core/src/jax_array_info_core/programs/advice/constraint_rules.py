@@ -1,0 +1,108 @@
+"""Rules about the constraints that stand in the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..propagation.graph import Graph, Operation
+from .edits import Axes, Edit, Pin
+from .pins import Constrained, Pins, fits, moved, names_in, parts
+from .proposals import Change, code_of, freed_graph, named, numbered, saved
+
+
+def _respec(constrained: Constrained, axes: Mapping[int, Axes | None]) -> tuple[list[Pin], list[Edit]]:
+    """Return the change of the constraints of a call chain, by their numbers. The largest value is named."""
+    largest = max(constrained.operations, key=lambda one: sum(one.results[0].shape or ()))
+    pin = constrained.pin._replace(axes=axes[largest.number or 0], before=largest.results[0].axes)
+    return [pin], [Edit("constraint", number, new) for number, new in axes.items()]
+
+
+def restored(pins: Pins) -> Iterator[Change]:
+    """A constraint keeps the mesh axes that the values before it have, or is taken away."""
+    for constrained in pins.constraints:
+        numbers = [one.number or 0 for one in constrained.operations]
+        graph = freed_graph(pins, [Edit("constraint", number, None) for number in numbers])
+        if graph is None:
+            continue
+        kept = {one.number or 0: _kept(pins, one, _before(graph, one)) for one in constrained.operations}
+        alike: dict[tuple[object, Axes], Axes] = {}
+        for one in constrained.operations:
+            value = one.results[0]
+            if kept[one.number or 0] != value.axes:
+                alike.setdefault((value.shape, value.axes), kept[one.number or 0])
+        new: dict[int, Axes | None] = {}
+        names: list[str] = []
+        weight = held = 0.0
+        for one in constrained.operations:
+            value, axes = one.results[0], kept[one.number or 0]
+            if axes == value.axes:  # of a gradient, whose constraint is that of the value
+                axes = alike.get((value.shape, value.axes), axes)
+            new[one.number or 0] = axes
+            names += [name for name in names_in(axes) if name not in names_in(value.axes)]
+            weight += saved(pins, value, value.axes, axes)
+            held += pins.whole_nbytes(value) / parts(value.axes, pins.sizes)
+        changes = []
+        if names:
+            because = f"the constraint keeps {named(names)}, which shards the value before it"
+            changes.append(Change(because, *_respec(constrained, new), weight))
+        largest = max(constrained.operations, key=lambda one: sum(one.results[0].shape or ()))
+        if _before(graph, largest) != largest.results[0].axes:
+            because = f"without the constraint, the value is sharded as {code_of(_before(graph, largest))}"
+            free = _respec(constrained, dict.fromkeys(numbers))
+            changes.append(Change(because, *free, 0.9 * weight or held / 100))
+        # One spec for values that need several cannot be written.
+        yield from reversed(changes) if len({*new.values()}) > 1 else changes
+
+
+def _kept(pins: Pins, constraint: Operation, before: Axes) -> Axes:
+    """Return the sharding of a constraint with the mesh axes that the value before it has."""
+    axes, shape = constraint.results[0].axes, constraint.results[0].shape or ()
+    for dim, names in enumerate(pins.with_lost(constraint.operands[0], before)):
+        for name in names:
+            further = moved(axes, name, dim) if name in pins.sizes else axes
+            if name not in names_in(axes) and fits(shape, further, pins.sizes):
+                axes = further
+    return axes
+
+
+def _before(graph: Graph, constraint: Operation) -> Axes:
+    """Return the sharding of what a constraint is on, in the program without it."""
+    value, rank = constraint.operands[0], len(constraint.results[0].axes)
+    while value.outer is not None and (value.definer is None or value.definer.number is None):
+        value = value.outer
+    if value.argument is not None:
+        return graph.values[value.argument].axes
+    definer = value.definer
+    other = numbered(graph, definer.number) if definer is not None else None
+    if definer is None or other is None:
+        return ((),) * rank
+    place = definer.results.index(value)
+    axes = other.results[place].axes if place < len(other.results) else ()
+    return axes if len(axes) == rank else ((),) * rank
+
+
+def as_parameter(pins: Pins) -> Iterator[Change]:
+    """A constraint on a parameter, or on its gradient, is the sharding of the parameter."""
+    best = {argument.shape: argument for argument in pins.arguments if argument.output is not None}
+    for argument in pins.arguments:
+        known = best.get(argument.shape)
+        if known is not None and parts(argument.axes, pins.sizes) > parts(known.axes, pins.sizes):
+            best[argument.shape] = argument
+    for constrained in pins.constraints:
+        new: dict[int, Axes | None] = {}
+        weight = 0.0
+        for one in constrained.operations:
+            value = one.results[0]
+            parameter = best.get(value.shape or ())
+            new[one.number or 0] = value.axes if parameter is None else parameter.axes
+            if parameter is not None:
+                weight += max(saved(pins, value, value.axes, parameter.axes), 0)
+        if weight > 0:
+            parameter = next(
+                best[one.results[0].shape or ()]
+                for one in constrained.operations
+                if one.results[0].shape in best
+            )
+            yield Change(
+                f"the constraint is the sharding of {parameter.path}", *_respec(constrained, new), weight
+            )
