@@ -63,6 +63,17 @@ def test_a_constraint_that_drops_an_axis_gets_it_back(mesh):
     assert "model" in best.because
 
 
+def test_constraints_that_drop_an_axis_one_after_another_get_it_back_together(mesh):
+    def step(x, w):
+        y = jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("data")))
+        return jax.lax.with_sharding_constraint(jnp.tanh(y), NamedSharding(mesh, P("data"))).sum()
+
+    result = candidates_of(step, struct(mesh, (512, 256), "data"), struct(mesh, (256, 512), None, "model"))
+    both = first_of(result, "restored together")
+    assert [(pin.before, pin.axes) for pin in both.pins] == [((("data",), ()), (("data",), ("model",)))] * 2
+    assert both.because == "2 constraints keep model"
+
+
 def test_a_constraint_keeps_the_batch_that_only_it_brings_to_the_value_and_to_its_gradient(mesh):
     """The rows of the table are sharded over no axis of the batch, and without the constraint all are whole."""
 

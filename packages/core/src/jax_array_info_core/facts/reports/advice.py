@@ -107,7 +107,7 @@ class RemedyPlace:
     """Number of the line in it, from 1."""
 
     column: quantities.Size | None = None
-    """Column at which the expression begins in the line, from 0, in UTF-8 bytes."""
+    """Column at which the expression begins in the line, from 0, in characters."""
 
     function: str | None = None
     """Name of the function around it."""

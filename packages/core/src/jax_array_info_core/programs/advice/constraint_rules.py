@@ -24,20 +24,11 @@ def restored(pins: Pins) -> Iterator[Change]:
         graph = freed_graph(pins, [Edit("constraint", number, None) for number in numbers])
         if graph is None:
             continue
-        kept = {one.number or 0: _kept(pins, one, _before(graph, one)) for one in constrained.operations}
-        alike: dict[tuple[object, Axes], Axes] = {}
-        for one in constrained.operations:
-            value = one.results[0]
-            if kept[one.number or 0] != value.axes:
-                alike.setdefault((value.shape, value.axes), kept[one.number or 0])
-        new: dict[int, Axes | None] = {}
+        new: dict[int, Axes | None] = {**_restored(pins, constrained, graph)}
         names: list[str] = []
         weight = held = 0.0
         for one in constrained.operations:
-            value, axes = one.results[0], kept[one.number or 0]
-            if axes == value.axes:  # of a gradient, whose constraint is that of the value
-                axes = alike.get((value.shape, value.axes), axes)
-            new[one.number or 0] = axes
+            value, axes = one.results[0], new[one.number or 0] or ()
             names += [name for name in names_in(axes) if name not in names_in(value.axes)]
             weight += saved(pins, value, value.axes, axes)
             held += pins.whole_nbytes(value) / parts(value.axes, pins.sizes)
@@ -52,6 +43,53 @@ def restored(pins: Pins) -> Iterator[Change]:
             changes.append(Change(because, *free, 0.9 * weight or held / 100))
         # One spec for values that need several cannot be written.
         yield from reversed(changes) if len({*new.values()}) > 1 else changes
+
+
+def restored_together(pins: Pins) -> Iterator[Change]:
+    """Constraints that drop one mesh axis, one after another, all keep it."""
+    numbers = [one.number or 0 for constrained in pins.constraints for one in constrained.operations]
+    graph = freed_graph(pins, [Edit("constraint", number, None) for number in numbers])
+    if graph is None or len(pins.constraints) < 2:
+        return
+    rows = [(constrained, _restored(pins, constrained, graph)) for constrained in pins.constraints]
+    for name in pins.sizes:
+        own: list[Pin] = []
+        edits: list[Edit] = []
+        weight = 0.0
+        for constrained, kept in rows:
+            values = {one.number or 0: one.results[0] for one in constrained.operations}
+            new: dict[int, Axes | None] = {number: value.axes for number, value in values.items()}
+            for number, value in values.items():
+                if name in names_in(kept[number]) and name not in names_in(value.axes):
+                    new[number] = kept[number]
+                    weight += saved(pins, value, value.axes, kept[number])
+            if any(new[number] != value.axes for number, value in values.items()):
+                more, its = _respec(constrained, new)
+                own += more
+                edits += its
+        if len(own) > 1:
+            yield Change(f"{len(own)} constraints keep {name}", own, edits, weight)
+
+
+def _restored(pins: Pins, constrained: Constrained, graph: Graph) -> dict[int, Axes]:
+    """Return the sharding of each constraint of a call chain with the mesh axes that the values before have.
+
+    Args:
+        pins: The program.
+        constrained: The constraints.
+        graph: The program without them.
+    """
+    kept = {one.number or 0: _kept(pins, one, _before(graph, one)) for one in constrained.operations}
+    alike: dict[tuple[object, Axes], Axes] = {}
+    for one in constrained.operations:
+        value = one.results[0]
+        if kept[one.number or 0] != value.axes:
+            alike.setdefault((value.shape, value.axes), kept[one.number or 0])
+    for one in constrained.operations:
+        value = one.results[0]
+        if kept[one.number or 0] == value.axes:  # of a gradient, whose constraint is that of the value
+            kept[one.number or 0] = alike.get((value.shape, value.axes), value.axes)
+    return kept
 
 
 def _kept(pins: Pins, constraint: Operation, before: Axes) -> Axes:

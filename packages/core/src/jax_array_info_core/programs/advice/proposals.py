@@ -1,4 +1,4 @@
-"""What rules propose, and what they have in common."""
+"""Proposals of rules, and what several rules need."""
 
 from __future__ import annotations
 

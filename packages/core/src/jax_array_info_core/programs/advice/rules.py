@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from ...facts.reports.left_out import Parts
-from .constraint_rules import as_parameter, restored
+from .constraint_rules import as_parameter, restored, restored_together
 from .edits import Candidate, Edit
 from .pins import Pins
 from .proposals import Change, Rule
@@ -59,6 +59,7 @@ def _changes(rule: Rule, pins: Pins) -> list[Change]:
 RULES: dict[str, Rule] = {
     "twins": twins,
     "restored": restored,
+    "restored together": restored_together,
     "as parameter": as_parameter,
     "batch": batch,
     "freed": freed,
