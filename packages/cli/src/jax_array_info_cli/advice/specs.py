@@ -18,7 +18,7 @@ from .files import File, Files, Span
 _WHOLE = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List, ast.Dict)
 """Expressions that need no parentheses, whatever stands around them."""
 _SPECS = ("P", "PartitionSpec")
-_CONSTRAINTS = ("with_sharding_constraint", "reshard")
+_CONSTRAINTS = ("with_sharding_constraint", "reshard", "filter_shard", "with_logical_constraint")
 _MOST_STEPS = 20
 """Names and helpers that lead from a constraint to its spec."""
 
@@ -87,13 +87,20 @@ class WrittenSpec(NamedTuple):
         return Found(self.file, self.span, code, self._shown(calls))
 
     def _shown(self, calls: Sequence[ast.Call]) -> Span:
-        """Return the call or the assignment with which it is printed; itself if that is long."""
-        node: ast.AST | None = self.node
-        while node is not None and not isinstance(node, ast.stmt) and node not in calls:
-            node = self.file.around.get(node)
-        is_printed = node in calls or isinstance(node, ast.Assign | ast.AnnAssign)
-        span = self.file.span(node) if is_printed else self.span
-        return self.span if "\n" in self.file.text(span) else span
+        """Return the call, the item of a dict or the assignment to print it with; itself if that is long."""
+        node, span, file = self.node, self.span, self.file
+        while not isinstance(node, ast.stmt):
+            inner, node = node, file.around[node]
+            if inner in calls:
+                span = file.span(inner)
+                break
+            if isinstance(node, ast.Dict) and inner in node.values:
+                key = node.keys[node.values.index(inner)]
+                span = file.span(key or inner)[0], file.span(inner)[1]
+                break
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                span = file.span(node)
+        return self.span if "\n" in file.text(span) else span
 
     def matches(self, path: str) -> int | None:
         """Return how many keys of its dicts are the end of a path; 0 for a module's variable, else None."""
