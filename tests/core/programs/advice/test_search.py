@@ -133,13 +133,13 @@ def test_a_candidate_late_in_the_order_is_found_if_none_before_helps():
 
 
 def test_a_change_that_fails_in_the_source_is_said_with_the_reason():
-    """The answer is not that none helps. The one of the second round that is as good is proved in its place."""
+    """The answer is not that none helps."""
     report = advice(60, TryFailedError("step.py cannot be loaded: FileExistsError: out"))
     assert "is proved to help" in report.answer
-    assert report.failed == report.unproved == 2
+    assert report.failed == report.unproved == 1
     (caveat,) = report.caveats
     assert caveat == (
-        "2 changes that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
+        "1 change that may help could not be proved: step.py cannot be loaded: FileExistsError: out"
     )
 
 
@@ -241,6 +241,25 @@ def test_a_program_without_a_part_that_is_compared_has_no_advice(part):
     report = advised(engine, 60, now=clock)
     assert report.answer == f"no change is tried: {lost.words}"
     assert (report.left_out, report.caveats, report.tried) == ((lost,), (lost.words,), 0)
+
+
+class TwinsEngine(FakeEngine):
+    """Halves the bytes sent with two candidates. The first of them cannot be proved."""
+
+    def tried(self, candidate, deadline):
+        self.helping = candidate.number if candidate.number in (3, 7) else 3
+        return super().tried(candidate, deadline)
+
+    def proved(self, candidate, figures, deadline):
+        if candidate.number == 3:
+            raise TryFailedError("no such line")
+        return super().proved(candidate, figures, deadline)
+
+
+def test_a_change_that_is_as_good_is_proved_in_the_place_of_one_that_fails():
+    report = advice(600, engine=TwinsEngine)
+    assert [remedy.because for remedy in report.remedies] == ["reason 7"]
+    assert (report.failed, report.unproved) == (1, 1)
 
 
 class TradingEngine(FakeEngine):
