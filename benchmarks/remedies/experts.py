@@ -1,6 +1,6 @@
 """Changes that ``jai-cli advise`` finds in programs with a planted mistake, compared with an expert's.
 
-Without arguments, it runs on the programs of ``remedies/``, which takes minutes; otherwise on those named,
+Without arguments, it runs on the programs of this folder, which takes minutes; otherwise on those named,
 also those of the tests. Options are those of the command, such as ``--trades``.
 """
 
@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).parent / "remedies"
-WRONG = Path(__file__).parents[1] / "tests" / "data" / "advise" / "wrong.py"
+HERE = Path(__file__).parent
+WRONG = Path(__file__).parents[2] / "tests" / "data" / "advise" / "wrong.py"
 TESTED = re.findall(r"def (\w+)_args\(", WRONG.read_text(encoding="utf-8"))
 """Programs of the tests."""
 MIB = 2**20
