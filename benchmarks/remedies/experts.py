@@ -45,10 +45,8 @@ def planted(function: str, mesh: str, old: str, new: str) -> Program:
 
 
 def tested(function: str) -> Program:
-    mesh = {"heads_uneven": "data=2,model=4"} | dict.fromkeys(
-        ("fft_pencil", "scatter_mass", "stencil"), "x=4,y=2"
-    )
-    return Program(WRONG, function, mesh.get(function, "data=4,model=2"), arguments=f"{function}_args")
+    mesh = "data=2,model=4" if function == "heads_uneven" else "data=4,model=2"
+    return Program(WRONG, function, mesh, arguments=f"{function}_args")
 
 
 def constrained(expression: str, spec: str) -> str:
