@@ -158,7 +158,7 @@ def _figure(remedy: Remedy, name: str) -> Iterator[str]:
     old, new = map(format_bytes if is_bytes else grouped, numbers)
     change = change_words(*numbers)
     if old != new:
-        share = "" if change == "equal" or name == "temporary_nbytes" else f" ({change})"
+        share = "" if change in ("equal", "from 0") or name == "temporary_nbytes" else f" ({change})"
         yield f"{_WORDS.get(name, 'temporaries')} {pair_words(old, BECOMES, new)}{share}"
 
 
