@@ -122,7 +122,7 @@ def test_weights_that_are_taken_one_after_another_are_those_of_the_program(name,
     """Each look at them would take the next."""
     monkeypatch.setattr("jax_array_info_cli.user_code.compiling._prepare_jax", lambda count: None)
     (tmp_path / "nets.py").write_text(NETS, encoding="utf-8")
-    report = advice_on(tmp_path / "nets.py", name, {"x": 2, "y": 2}, most=1)
+    report = advice_on(tmp_path / "nets.py", name, {"x": 2, "y": 2})
     assert (report.base.sent_nbytes, report.failed) == (sent, 0)
 
 

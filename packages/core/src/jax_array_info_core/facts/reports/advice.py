@@ -142,7 +142,7 @@ class RemedyChange:
     have; empty for a donation."""
 
     code: str
-    """What to write in its place; for arguments and outputs, and where ``is_proved`` is false, the spec:
+    """What to write in its place; for arguments and outputs, and where ``is_proved`` is false, the specs:
     ``P('data', None)``. Empty for a donation, and where a constraint is taken away that is not written so."""
 
     imports: str = ""
