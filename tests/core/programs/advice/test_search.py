@@ -114,6 +114,13 @@ def test_up_to_three_changes_stay():
     assert after == before // 8
 
 
+def test_the_first_answer_is_said_when_it_is_proved():
+    said = []
+    clock = Clock()
+    report = advised(FakeEngine(clock), 600, on_first=said.append, now=clock)
+    assert said == [*report.remedies]
+
+
 class HelplessEngine(FakeEngine):
     helping = None
 

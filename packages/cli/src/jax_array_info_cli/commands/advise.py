@@ -45,6 +45,13 @@ def _saved(remedy: Remedy, min_nbytes: int) -> float:
     return max(((old - new) / old for old, new in pairs), default=0.0)
 
 
+def _say_first(remedy: Remedy) -> None:
+    """Print the first answer while others are proved."""
+    from jax_array_info_core.facts.reports.advice import gain
+
+    click.echo(shown_on_stderr(f"proved: {gain(remedy)} at {remedy.place}; looking for others …"), err=True)
+
+
 @report_command(
     "echo 'def f(x, w): return (x @ w).sum(1)' > f.py",
     "jai-cli advise f.py:f --mesh x=2,y=2 --arg 'f32[512,512]@-,y' --arg 'f32[512,512]@-,x'",
@@ -161,7 +168,7 @@ def advise(
     )
     try:
         with refused(ChangedError):
-            report = advised(engine, seconds, scale=scale)
+            report = advised(engine, seconds, scale=scale, on_first=_say_first)
     except NotCompiledError as error:
         click.echo(f"Error: {shown_on_stderr(str(error))}", err=True)
         return Answer((), has_finding=True)

@@ -112,7 +112,12 @@ class _Proofs(NamedTuple):
 
 
 def advised(
-    engine: Engine, budget: float, *, scale: Scale = DEFAULT, now: Callable[[], float] = time.monotonic
+    engine: Engine,
+    budget: float,
+    *,
+    scale: Scale = DEFAULT,
+    on_first: Callable[[Remedy], None] | None = None,
+    now: Callable[[], float] = time.monotonic,
 ) -> AdviceReport:
     """Return the changes that help, from those that can be tried and proved within a time.
 
@@ -120,6 +125,7 @@ def advised(
         engine: What applies and compiles changes.
         budget: The time for tries and proofs, in seconds, without that of the program as it is.
         scale: What figures are worth.
+        on_first: The function that is called with the first change that is proved, while others are not.
         now: The clock.
     """
     start = now()
@@ -155,7 +161,7 @@ def advised(
         advice = replace(advice, reason=search.reason, left_out=left_out, caveats=(*advice.caveats, *words))
     if advice.reason is not None:
         return replace(advice, seconds=now() - start)
-    proofs = _proved(engine, base, search.measured, scale, lambda: now() < deadline, deadline)
+    proofs = _proved(engine, base, search.measured, scale, lambda: now() < deadline, deadline, on_first)
     better, trades = (
         [remedy for remedy in proofs.remedies if scale.verdict(remedy.before, remedy.after) == kind]
         for kind in ("better", "trade")
@@ -306,6 +312,7 @@ def _proved(
     scale: Scale,
     has_time: Callable[[], bool],
     deadline: float,
+    on_first: Callable[[Remedy], None] | None,
 ) -> _Proofs:
     """Prove the best of the changes that were tried; if one fails, another that is about as good."""
     remedies: list[Remedy] = []
@@ -325,6 +332,8 @@ def _proved(
                     raise TimeOverError
                 remedies.append(engine.proved(*best[0], deadline))
                 done.append(best[0])
+                if on_first is not None and len(remedies) == 1 and kind == "better":
+                    on_first(remedies[0])
             except TryFailedError as error:
                 refused.append(str(error))
                 left.remove(best[0])
