@@ -14,6 +14,7 @@ from jax_array_info_core import program_report
 from jax_array_info_core.programs.advice import ranking, rules
 from jax_array_info_core.programs.advice.edits import Candidate, Edit, Pin, Site, SiteValue
 from jax_array_info_core.programs.advice.ranking import combined, ranked
+from jax_array_info_core.xla.hlo.source import Frame
 
 pytestmark = [pytest.mark.newest, pytest.mark.needs_devices(8)]
 
@@ -191,12 +192,21 @@ def test_candidates_on_top_of_another_have_its_changes(mesh):
 
 
 def test_a_constraint_that_changes_twice_has_the_spec_of_the_source_before():
-    first = Candidate(
-        "one", "", (Pin("respec", (("x",), ()), before=((), ())),), (Edit("constraint", 1, ()),)
-    )
-    second = Candidate("two", "", (Pin("respec", ((), ("x",)), before=(("x",), ())),), ())
+    lines = (Frame("step.py", 1, "step"),)
+    first = Candidate("one", "", (Pin("respec", (("x",), ()), before=((), ()), frames=lines),), ())
+    second = Candidate("two", "", (Pin("respec", ((), ("x",)), before=(("x",), ()), frames=lines),), ())
     (pin,) = combined(first, second).pins
     assert (pin.before, pin.axes) == (((), ()), ((), ("x",)))
+
+
+def test_arguments_that_change_twice_are_named_once_with_what_each_has_in_the_source():
+    first = Candidate("one", "", (Pin("argument", (("x",), ()), ((), ()), ("a", "b")),), ())
+    second = Candidate("two", "", (Pin("argument", ((), ("x",)), (("x",), ()), ("b", "c")),), ())
+    assert combined(first, second).pins == (
+        Pin("argument", (("x",), ()), ((), ()), ("a",)),
+        Pin("argument", ((), ("x",)), ((), ()), ("b",)),
+        Pin("argument", ((), ("x",)), (("x",), ()), ("c",)),
+    )
 
 
 def test_arguments_that_cannot_be_placed_are_not_changed(mesh):

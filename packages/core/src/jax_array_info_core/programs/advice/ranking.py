@@ -170,19 +170,36 @@ def combined(applied: Candidate | None, further: Candidate) -> Candidate:
     """
     if applied is None:
         return further
-    pins: dict[object, Pin] = {}
-    for pin in itertools.chain(applied.pins, further.pins):
-        key = (pin.kind, pin.paths, pin.site, pin.frames)
-        pins[key] = pin._replace(before=pins[key].before) if key in pins else pin
+    pins = [*applied.pins]
+    for pin in further.pins:
+        own = pin
+        for number, other in enumerate(pins):
+            paths = tuple(path for path in own.paths if path in other.paths)
+            if paths:
+                left = tuple(path for path in other.paths if path not in paths)
+                pins[number] = other._replace(paths=left)
+                pins.append(own._replace(paths=paths, before=other.before))
+                own = own._replace(paths=tuple(path for path in own.paths if path not in paths))
+        alike = [other for other in pins if _place(other) == _place(own) != (None, ())]
+        if len(alike) == 1:  # several are of values that need several specs
+            pins.remove(alike[0])
+            own = own._replace(before=alike[0].before)
+        pins.append(own)
+    pins = [pin for pin in pins if pin.paths or _place(pin) != (None, ())]
     because = "; ".join(dict.fromkeys((applied.because, further.because)))
     return Candidate(
         further.rule,
         because,
-        tuple(pins.values()),
+        tuple(dict.fromkeys(pins)),
         merged(applied.edits, further.edits),
         further.weight,
         further.number,
     )
+
+
+def _place(pin: Pin) -> tuple[object, tuple[object, ...]]:
+    """Return where a pin stands in the source; nothing of arguments and outputs."""
+    return pin.site, pin.frames
 
 
 def merged(before: Sequence[Edit], after: Sequence[Edit]) -> tuple[Edit, ...]:
