@@ -104,6 +104,8 @@ def changed(
         return function, jax.tree.unflatten(tree, leaves)
     flat, given = flattened(function, jax.tree.unflatten(tree, leaves), change.argument_count)
     shardings: list[Any] = [None] * len(jax.eval_shape(flat, *given))
+    if any(number >= len(shardings) for number, _ in change.outputs):
+        raise ValueError("the outputs of the program are not what the function returns")
     for number, axes in change.outputs:
         shardings[number] = jax.sharding.NamedSharding(mesh, partition_spec(axes))
     donated = (*change.donated, *change.donations)
