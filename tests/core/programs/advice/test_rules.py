@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import program_report
 from jax_array_info_core.programs.advice import ranking, rules
-from jax_array_info_core.programs.advice.edits import Candidate, Edit, Pin, Site, SiteValue
+from jax_array_info_core.programs.advice.edits import Candidate, Pin, Site, SiteValue
 from jax_array_info_core.programs.advice.ranking import combined, ranked
 from jax_array_info_core.xla.hlo.source import Frame
 

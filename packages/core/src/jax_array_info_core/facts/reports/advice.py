@@ -344,51 +344,35 @@ class Figure(NamedTuple):
     """Its field in ``ProgramFigures``."""
     words: str
     """What its numbers are of."""
-    form: Callable[[int], str]
-    """Function that returns a number as text."""
-    fewer: str
-    """Name of an improvement."""
-    more: str
-    """Name of the opposite."""
     short: str
     """What precedes its numbers in a list of figures."""
+    noun: str
+    """Name of what it counts."""
+
+    @property
+    def form(self) -> Callable[[int], str]:
+        """Function that returns a number as text."""
+        return format_bytes if self.name.endswith("nbytes") else grouped
+
+    @property
+    def fewer(self) -> str:
+        """Name of an improvement."""
+        return f"{'less' if self.noun == 'memory' else 'fewer'} {self.noun}"
 
 
+_XLA = "by XLA's count"
 FIGURES = (
-    Figure(
-        "sent_nbytes",
-        "sent per device and call",
-        format_bytes,
-        "fewer bytes sent",
-        "more bytes sent",
-        "sent",
-    ),
+    Figure("sent_nbytes", "sent per device and call", "sent", "bytes sent"),
     Figure(
         "loop_sent_nbytes",
         "sent per device and iteration",
-        format_bytes,
-        "fewer bytes sent per iteration",
-        "more bytes sent per iteration",
         "sent per iteration",
+        "bytes sent per iteration",
     ),
-    Figure("memory_nbytes", "of memory per device", format_bytes, "less memory", "more memory", "memory"),
-    Figure("flops", "FLOPs per device and call", grouped, "fewer FLOPs", "more FLOPs", "FLOPs"),
-    Figure(
-        "loop_flops",
-        "FLOPs per device and iteration",
-        grouped,
-        "fewer FLOPs per iteration",
-        "more FLOPs per iteration",
-        "FLOPs per iteration",
-    ),
-    Figure(
-        "xla_flops",
-        "FLOPs per device and call, by XLA's count",
-        grouped,
-        "fewer FLOPs by XLA's count",
-        "more FLOPs by XLA's count",
-        "FLOPs by XLA's count",
-    ),
+    Figure("memory_nbytes", "of memory per device", "memory", "memory"),
+    Figure("flops", "FLOPs per device and call", "FLOPs", "FLOPs"),
+    Figure("loop_flops", "FLOPs per device and iteration", "FLOPs per iteration", "FLOPs per iteration"),
+    Figure("xla_flops", f"FLOPs per device and call, {_XLA}", f"FLOPs {_XLA}", f"FLOPs {_XLA}"),
 )
 """The figures, in the order in which they are said."""
 MARGIN = 0.05
@@ -419,7 +403,7 @@ def better_and_worse(
         old, new = getattr(before, figure.name), getattr(after, figure.name)
         if old is None or new is None:
             continue
-        is_bytes = figure.form is format_bytes
+        is_bytes = figure.name.endswith("nbytes")
         least, most = (min(min_nbytes, one_percent), max(min_nbytes, one_percent)) if is_bytes else (0, 0)
         is_much = figure.name == "memory_nbytes" and new > (1 + _MUCH_MEMORY) * old
         if new < old and new <= (1 - MARGIN) * old and old - new >= least:
@@ -458,7 +442,10 @@ def gain(remedy: Remedy, min_nbytes: int = LEAST_NBYTES) -> str:
 def price(remedy: Remedy, min_nbytes: int = LEAST_NBYTES) -> str:
     """Return what a trade makes better, and what it makes worse: ``fewer bytes sent for more memory``."""
     better, worse = better_and_worse(remedy.before, remedy.after, min_nbytes)
-    names = (" and ".join(figure.fewer for figure in better), " and ".join(figure.more for figure in worse))
+    names = (
+        " and ".join(figure.fewer for figure in better),
+        " and ".join(f"more {figure.noun}" for figure in worse),
+    )
     return " for ".join(filter(None, names))
 
 
