@@ -364,10 +364,7 @@ _XLA = "by XLA's count"
 FIGURES = (
     Figure("sent_nbytes", "sent per device and call", "sent", "bytes sent"),
     Figure(
-        "loop_sent_nbytes",
-        "sent per device and iteration",
-        "sent per iteration",
-        "bytes sent per iteration",
+        "loop_sent_nbytes", "sent per device and iteration", "sent per iteration", "bytes sent per iteration"
     ),
     Figure("memory_nbytes", "of memory per device", "memory", "memory"),
     Figure("flops", "FLOPs per device and call", "FLOPs", "FLOPs"),
