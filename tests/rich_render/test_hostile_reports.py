@@ -81,7 +81,6 @@ NEVER_SHOWN = {
     ("ProgramReport", "unread_local"),  # among those of unread
     ("Remedy", "resolved"),  # findings of the program name the change
     ("RemedyPlace", "function"),
-    ("RemedyPlace", "paths"),  # of several arguments
     ("RuleResult", "rule"),  # in other words in the fact
     ("PropagatedValue", "invariant_axes"),  # those that are also manual axes
     ("PropagatedLeaf", "dtype"),  # with line=
