@@ -3,11 +3,24 @@
 import os
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
+from jax_array_info_cli.advice.changes import Change, changed
 from jax_array_info_core.facts.reports.advice import ProgramFigures
 from jax_array_info_core.programs.advice.edits import Candidate, Pin
-from tests.cli.advised import advice_on, assert_true, called, engine_on, figures, random_program
+from tests.cli.advised import (
+    advice_on,
+    assert_true,
+    called,
+    engine_on,
+    figures,
+    mesh_of,
+    random_program,
+)
 
 IS_LONG = "JAI_FUZZ" in os.environ
 only_long = pytest.mark.skipif(
@@ -203,6 +216,22 @@ step = jax.jit(jnp.matmul, in_shardings=specs[:2], out_shardings=specs[2])
 def step_args(mesh):
     return jax.ShapeDtypeStruct((256, 512), jnp.float32), jax.ShapeDtypeStruct((512, 256), jnp.float32)
 """
+
+
+def test_outputs_that_the_program_requests_change_as_in_its_source():
+    """A jitted function inside of another one would give them their first sharding, and send twice."""
+    mesh = mesh_of(SIZES)
+    whole, sharded = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+
+    def step(w, x):
+        return w - x.T @ jnp.tanh(x @ w), x * 2
+
+    arguments = [jax.ShapeDtypeStruct((512, 512), "float32", sharding=one) for one in (whole, sharded)]
+    program, wanted = (jax.jit(step, out_shardings=(one, sharded)) for one in (whole, sharded))
+    change = Change(outputs=((0, (("data",), ())),), argument_count=2)
+    assert figures(*changed(change, program, arguments)) == figures(wanted, arguments)
+
+
 MAPPED = """
 
 def step(w, x, mesh):

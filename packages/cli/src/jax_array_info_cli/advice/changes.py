@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jax_array_info_core.compat.lowering import sharded_struct
+from jax_array_info_core.compat.jitted import jitted_types
+from jax_array_info_core.compat.lowering import requested_outputs, sharded_struct
 from jax_array_info_core.compat.shardings import is_named
 from jax_array_info_core.geometry.layouts.spec import MeshAxes, Spec
 from jax_array_info_core.programs.advice.edits import Axes, Site
@@ -102,14 +103,25 @@ def changed(
             leaves[number] = jax.device_put(leaf, leaves[number].sharding)
     if not change.outputs and not change.donations:
         return function, jax.tree.unflatten(tree, leaves)
-    flat, given = flattened(function, jax.tree.unflatten(tree, leaves), change.argument_count)
-    shardings: list[Any] = [None] * len(jax.eval_shape(flat, *given))
+    inside, requested = _inside(function, arguments)
+    flat, given = flattened(inside, jax.tree.unflatten(tree, leaves), change.argument_count)
+    count = len(jax.eval_shape(flat, *given))
+    shardings = requested if len(requested) == count else [None] * count
     if any(number >= len(shardings) for number, _ in change.outputs):
         raise ValueError("the outputs of the program are not what the function returns")
     for number, axes in change.outputs:
         shardings[number] = jax.sharding.NamedSharding(mesh, partition_spec(axes))
     donated = (*change.donated, *change.donations)
     return jax.jit(flat, out_shardings=shardings, donate_argnums=donated), given
+
+
+def _inside(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function that requests no shardings of its outputs, and those that it did request.
+
+    A jitted function inside of another one would still give its outputs these.
+    """
+    requested = requested_outputs(function.lower(*arguments)) if isinstance(function, jitted_types()) else []
+    return (function.__wrapped__, requested) if any(requested) else (function, [])
 
 
 def flattened(

@@ -133,6 +133,14 @@ def copied(lowered: Any, **changed: Any) -> Any:
     return result
 
 
+def requested_outputs(lowered: Any) -> list[Any]:
+    """Return the shardings that a program requests for its outputs; None for those that XLA chooses."""
+    import jax
+
+    rows = lowered._lowering.compile_args["out_shardings"]
+    return [row if isinstance(row, jax.sharding.Sharding) else None for row in rows]
+
+
 def with_compiler_options(lowered: Any, topology: Topology | None) -> Any:
     """Return a lowered program with the options of a compiler that has no device."""
     if topology is None or not topology.is_gpu:

@@ -332,8 +332,12 @@ def _proved(
                     raise TimeOverError
                 remedies.append(engine.proved(*best[0], deadline))
                 done.append(best[0])
-                if on_first is not None and len(remedies) == 1 and kind == "better":
-                    on_first(remedies[0])
+                if (
+                    on_first is not None
+                    and scale.verdict(remedies[-1].before, remedies[-1].after) == "better"
+                ):
+                    on_first(remedies[-1])
+                    on_first = None
             except TryFailedError as error:
                 refused.append(str(error))
                 left.remove(best[0])
