@@ -115,12 +115,12 @@ def changed(
     return jax.jit(flat, out_shardings=shardings, donate_argnums=donated), given
 
 
-def _inside(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+def _inside(function: Any, arguments: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """Return a function that requests no shardings of its outputs, and those that it did request.
 
     A jitted function inside of another one would still give its outputs these.
     """
-    requested = requested_outputs(function.lower(*arguments)) if isinstance(function, jitted_types()) else []
+    requested = requested_outputs(function.lower(*arguments)) if type(function) in jitted_types() else []
     return (function.__wrapped__, requested) if any(requested) else (function, [])
 
 
