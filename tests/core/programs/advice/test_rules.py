@@ -75,6 +75,17 @@ def test_constraints_that_drop_an_axis_one_after_another_get_it_back_together(me
     assert both.because == "2 constraints keep model"
 
 
+def test_a_small_value_that_could_keep_an_axis_is_left_out(mesh):
+    def step(x, w, scale):
+        y = jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("data")))
+        scale = jax.lax.with_sharding_constraint(scale + 1, NamedSharding(mesh, P()))
+        return (jnp.tanh(y) * scale).sum()
+
+    x, w = struct(mesh, (512, 256), "data"), struct(mesh, (256, 512), None, "model")
+    result = candidates_of(step, x, w, struct(mesh, (512,), "model"))
+    assert all(len(one.pins) == 1 for one in result.candidates)
+
+
 def test_a_constraint_keeps_the_batch_that_only_it_brings_to_the_value_and_to_its_gradient(mesh):
     """The rows of the table are sharded over no axis of the batch, and without the constraint all are whole."""
 

@@ -9,6 +9,9 @@ from .edits import Axes, Edit, Pin
 from .pins import Constrained, Pins, fits, moved, names_in, parts
 from .proposals import Change, code_of, freed_graph, named, numbered, saved
 
+_PART = 0.05
+"""Part of the bytes that the largest of several changes saves, below which one is left out."""
+
 
 def _respec(constrained: Constrained, axes: Mapping[int, Axes | None]) -> tuple[list[Pin], list[Edit]]:
     """Return the change of the constraints of a call chain, by their numbers. The largest value is named."""
@@ -53,22 +56,23 @@ def restored_together(pins: Pins) -> Iterator[Change]:
         return
     rows = [(constrained, _restored(pins, constrained, graph)) for constrained in pins.constraints]
     for name in pins.sizes:
-        own: list[Pin] = []
-        edits: list[Edit] = []
-        weight = 0.0
+        changes = []
         for constrained, kept in rows:
             values = {one.number or 0: one.results[0] for one in constrained.operations}
             new: dict[int, Axes | None] = {number: value.axes for number, value in values.items()}
+            weight = 0.0
             for number, value in values.items():
                 if name in names_in(kept[number]) and name not in names_in(value.axes):
                     new[number] = kept[number]
                     weight += saved(pins, value, value.axes, kept[number])
-            if any(new[number] != value.axes for number, value in values.items()):
-                more, its = _respec(constrained, new)
-                own += more
-                edits += its
-        if len(own) > 1:
-            yield Change(f"{len(own)} constraints keep {name}", own, edits, weight)
+            changes.append((weight, *_respec(constrained, new)))
+        least = _PART * max(weight for weight, _, _ in changes)
+        large = [change for change in changes if change[0] > 0 and change[0] >= least]
+        if len(large) > 1:
+            own = [pin for _, pins_of_chain, _ in large for pin in pins_of_chain]
+            edits = [edit for _, _, edits_of_chain in large for edit in edits_of_chain]
+            weight = sum(weight for weight, _, _ in large)
+            yield Change(f"{len(large)} constraints keep {name}", own, edits, weight)
 
 
 def _restored(pins: Pins, constrained: Constrained, graph: Graph) -> dict[int, Axes]:

@@ -143,13 +143,17 @@ def in_order(
 
 
 def _first(group: Sequence[Candidate], numbers: Sequence[int]) -> int:
-    """Return which of some candidates with one estimate is tried: the first in the program, of one rule."""
+    """Return which of some candidates with one estimate is tried.
+
+    It has the fewest changes, and is the first in the program of the first such rule.
+    """
+    fewest = min(len(candidate.pins) for candidate in group)
     own = [
-        (candidate.number, number)
+        (candidate, number)
         for candidate, number in zip(group, numbers, strict=True)
-        if candidate.rule == group[0].rule
+        if len(candidate.pins) == fewest
     ]
-    return min(own)[1]
+    return min((one.number, number) for one, number in own if one.rule == own[0][0].rule)[1]
 
 
 def _score(estimate: Estimate | None, base: Estimate) -> float:
