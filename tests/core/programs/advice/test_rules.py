@@ -226,6 +226,18 @@ def test_arguments_that_cannot_be_placed_are_not_changed(mesh):
     assert not any(pin.kind == "argument" for one in result.candidates for pin in one.pins)
 
 
+def test_arguments_on_explicit_axes_have_candidates():
+    devices = np.array(jax.devices()[:8]).reshape(4, 2)
+    mesh = Mesh(devices, ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+
+    def step(x, w):
+        return jax.sharding.reshard(jnp.tanh(x @ w), P("data")) * 2
+
+    with jax.set_mesh(mesh):
+        arguments = struct(mesh, (512, 256), "data"), struct(mesh, (256, 512), None, "model")
+        assert candidates_of(step, *arguments).candidates
+
+
 def test_without_the_propagation_the_report_has_candidates(mesh, monkeypatch):
     """Those of state and arguments alone, in the order of the rules."""
 

@@ -225,12 +225,12 @@ class Pins:
 
     @cached_property
     def constraint_of_output(self) -> dict[int, int]:
-        """Number of the constraint that an output comes from directly, by the number of the output."""
+        """Number of the user's constraint that an output comes from directly, by the number of the output."""
         found = {}
         for number, output in enumerate(self.graph.outputs):
             definer = output.outer.definer if output.outer is not None else None
-            if definer is not None and definer.name == _CONSTRAINT and definer.number is not None:
-                found[number] = definer.number
+            if definer is not None and definer.number is not None and definer.number in self.chain_of:
+                found[number] = definer.number  # with Explicit axes, JAX has its own
         return found
 
     @cached_property
