@@ -231,10 +231,10 @@ def test_arguments_on_explicit_axes_have_candidates():
     mesh = Mesh(devices, ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
 
     def step(x, w):
-        return jax.sharding.reshard(jnp.tanh(x @ w), P("data")) * 2
+        return jnp.tanh(x) @ w  # with a constraint of JAX
 
     with jax.set_mesh(mesh):
-        arguments = struct(mesh, (512, 256), "data"), struct(mesh, (256, 512), None, "model")
+        arguments = struct(mesh, (512, 256), "data"), struct(mesh, (256, 256), None, "model")
         assert candidates_of(step, *arguments).candidates
 
 
