@@ -208,17 +208,16 @@ def test_a_constraint_that_gives_values_several_specs_is_taken_away_if_that_does
 
 
 def test_several_changes_are_proved_together(engine, pins):
-    """The figures are those of a copy with all of them: in two files, of arguments, outputs and donations."""
+    """The figures are those of a copy with all of them: in two files, of arguments and outputs."""
     paths = [one.path for one in (*engine.tries._report.arguments, engine.tries._report.outputs[0])]
     changed = (
         pins["given(y, RENAMED)"]._replace(axes=WANTED),
         pins["given(y, ROWS)"]._replace(axes=WANTED),
         Pin("argument", WANTED, paths=(paths[0],)),
         Pin("output", ((), ("data",)), paths=(paths[2],)),
-        Pin("donation", None, paths=(paths[1],)),
     )
     remedy = engine.proved(Candidate("rule", "it is so", changed, ()), ProgramFigures(), 0.0)
-    assert [one.kind for one in remedy.changes] == ["respec", "respec", "argument", "output", "donation"]
+    assert [one.kind for one in remedy.changes] == ["respec", "respec", "argument", "output"]
     assert all(one.is_proved for one in remedy.changes)
     assert (remedy.because, remedy.before) == ("it is so", engine._program.base.tried_as)
     assert remedy.after == figures(*edited_program(engine))
@@ -235,7 +234,7 @@ def edited_program(engine):
         NamedSharding(module.mesh, P(None, "data")),
         *[None] * (len(engine.tries._report.outputs) - 1),
     ]
-    step = jax.jit(module.step, out_shardings=tuple(shardings), donate_argnums=1)
+    step = jax.jit(module.step, out_shardings=tuple(shardings))
     x, w = module.step_args(module.mesh)
     return step, (
         jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(module.mesh, P(None, "model"))),

@@ -32,9 +32,7 @@ class Change(NamedTuple):
     outputs: tuple[tuple[int, Axes], ...] = ()
     """Numbers of the outputs' leaves that change."""
     donated: tuple[int, ...] = ()
-    """Numbers of the program's arguments that are donated already."""
-    donations: tuple[int, ...] = ()
-    """Numbers of the others that are."""
+    """Numbers of the program's arguments that are donated."""
     argument_count: int = 0
     """Number of the program's arguments."""
     mesh: MeshAxes | None = None
@@ -101,7 +99,7 @@ def changed(
         leaves[number] = sharded_struct(leaf, on, Spec(axes), getattr(present, "memory_kind", None))
         if isinstance(leaf, jax.Array):  # Equinox takes other values for static ones
             leaves[number] = jax.device_put(leaf, leaves[number].sharding)
-    if not change.outputs and not change.donations:
+    if not change.outputs:
         return function, jax.tree.unflatten(tree, leaves)
     inside, requested = _inside(function, arguments)
     flat, given = flattened(inside, jax.tree.unflatten(tree, leaves), change.argument_count)
@@ -111,8 +109,7 @@ def changed(
         raise ValueError("the outputs of the program are not what the function returns")
     for number, axes in change.outputs:
         shardings[number] = jax.sharding.NamedSharding(mesh, partition_spec(axes))
-    donated = (*change.donated, *change.donations)
-    return jax.jit(flat, out_shardings=shardings, donate_argnums=donated), given
+    return jax.jit(flat, out_shardings=shardings, donate_argnums=change.donated), given
 
 
 def _inside(function: Any, arguments: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:

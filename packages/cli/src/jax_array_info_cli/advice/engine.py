@@ -247,8 +247,7 @@ class SourceEngine:
         """Return changes as a process applies them: with the numbers of leaves."""
         program = self._program
         assert program is not None
-        given = [(path, pin.axes) for pin in pins if pin.kind != "donation" for path in pin.paths]
-        donations = [path for pin in pins if pin.kind == "donation" for path in pin.paths]
+        given = [(path, pin.axes) for pin in pins for path in pin.paths]
         arguments, outputs = (
             tuple((paths.index(path), axes or ()) for path, axes in given if path in paths)
             for paths in (program.arguments, program.outputs)
@@ -258,7 +257,6 @@ class SourceEngine:
             arguments,
             outputs,
             program.donated,
-            tuple(map(program.arguments.index, donations)),
             len(program.arguments),
             program.base.report.mesh,
         )
@@ -267,12 +265,12 @@ class SourceEngine:
         """Return a change of arguments and outputs, with the spec that they have."""
         assert self._base is not None
         values = {value.path: value for value in (*self._base.arguments, *self._base.outputs)}
-        got, is_spec = values[pin.paths[0]].got, pin.kind != "donation"
+        got = values[pin.paths[0]].got
         return RemedyChange(
             kind=pin.kind,
             place=RemedyPlace(path=pin.paths[0], paths=pin.paths),
-            expression=spec_code((got and got.spec) or Spec(())) if is_spec else "",
-            code=spec_code(Spec(pin.axes or ())) if is_spec else "",
+            expression=spec_code((got and got.spec) or Spec(())),
+            code=spec_code(Spec(pin.axes or ())),
         )
 
     def _reported(self, change: Change | None, deadline: float) -> ProgramReport:

@@ -39,7 +39,6 @@ _NAMES.insert(_NAMES.index("memory_nbytes") + 1, "temporary_nbytes")
 """The figures that are listed, in their order."""
 _WHERE_PLACED = "change it where it is placed, such as in the checkpoint's restore, too"
 _SHARD_OUTPUTS = "shard the outputs with out_shardings of jax.jit"
-_DONATE = "with donate_argnums or donate_argnames of jax.jit"
 _NOT_KNOWN = "The time of a step is not known, nor what helps with other shapes or on another mesh."
 _MOST_PATHS, _FEW_PATHS = 9, 3
 
@@ -130,8 +129,7 @@ def _at_line(change: RemedyChange) -> Iterator[Block]:
 
 def _at_paths(change: RemedyChange) -> Iterator[Block]:
     """Yield a change of arguments or outputs."""
-    place, is_donation = change.place, change.kind == "donation"
-    what = "donate it" if is_donation else f"{change.expression} {BECOMES} {change.code}"
+    place, what = change.place, f"{change.expression} {BECOMES} {change.code}"
     folds = folded_paths(place.paths, [None] * len(place.paths))
     paths = [counted_path(path, len(members)) for path, members in folds]
     is_short = 0 < len(paths) <= _FEW_PATHS
@@ -141,7 +139,7 @@ def _at_paths(change: RemedyChange) -> Iterator[Block]:
     outputs = [path for path in place.paths if path.partition("/")[0] == "outputs"]
     are_outputs = bool(outputs) or change.kind == "output"
     are_arguments = change.kind == "argument" and len(outputs) < len(place.paths)
-    notes = that_apply((are_arguments, _WHERE_PLACED), (are_outputs, _SHARD_OUTPUTS), (is_donation, _DONATE))
+    notes = that_apply((are_arguments, _WHERE_PLACED), (are_outputs, _SHARD_OUTPUTS))
     yield from said(notes, indent=2)
 
 
@@ -194,7 +192,6 @@ def _reason_and_proof(report: AdviceReport, remedy: Remedy) -> Iterator[Block]:
         "this file with the edit": any(change.place.path is None for change in remedy.changes),
         "placed so": any(change.kind == "argument" for change in remedy.changes),
         "with these out_shardings": any(change.kind == "output" for change in remedy.changes),
-        "donated": any(change.kind == "donation" for change in remedy.changes),
     }
     how = ", ".join(words for words, applies in what.items() if applies)
     yield Sentence(f"proved: {how}, traced and compiled for {target}")

@@ -13,9 +13,9 @@ from ...geometry.layouts.spec import MeshAxes
 from .left_out import LeftOut
 from .origin import Origin
 
-RemedyKind = Literal["argument", "output", "constraint", "respec", "donation"]
+RemedyKind = Literal["argument", "output", "constraint", "respec"]
 """What is changed: the sharding of arguments, that of outputs, a constraint that is added to an expression,
-the spec of a constraint that stands there, or the donation of arguments."""
+or the spec of a constraint that stands there."""
 
 BALANCE = 2189
 """FLOPs that cost as much as a byte sent, on the chip v5e."""
@@ -139,11 +139,11 @@ class RemedyChange:
 
     expression: str
     """Source text of the expression, as it stands in its line; for arguments and outputs, the spec that they
-    have; empty for a donation."""
+    have."""
 
     code: str
     """What to write in its place; for arguments and outputs, and where ``is_proved`` is false, the specs:
-    ``P('data', None)``. Empty for a donation, and where a constraint is taken away that is not written so."""
+    ``P('data', None)``. Empty where a constraint is taken away that is not written so."""
 
     imports: str = ""
     """Import that it needs at the top of the file: ``import jax``; empty if the file has the names."""
