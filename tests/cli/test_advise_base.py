@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -14,7 +15,9 @@ import pytest
 
 from jax_array_info_cli.advice.child import Values, _parts
 from jax_array_info_cli.advice.instrument import Source
+from jax_array_info_cli.commands.advise import _say_first
 from jax_array_info_core.programs.raised.source import MISSING, value_of
+from jax_array_info_core.reports import ProgramFigures, Remedy, RemedyPlace
 from tests import right_programs
 from tests.cli.advised import advice_on, called, mesh_of, random_program
 
@@ -231,3 +234,20 @@ def test_operands_are_read_only_where_nothing_runs():
         "held['w'][0]": 4,
     }
     assert plain[0] in read
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_first_answer_is_said_on_a_terminal_alone(is_terminal, monkeypatch, capsys):
+    before = ProgramFigures(sent_nbytes=2**21, memory_nbytes=2**22, flops=0)
+    remedy = Remedy(
+        kind="argument",
+        place=RemedyPlace(path="w"),
+        expression="P()",
+        code='P("x")',
+        before=before,
+        after=replace(before, sent_nbytes=2**20),
+    )
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    _say_first(remedy)
+    said = "proved: 2.0 MiB → 1.0 MiB sent per device and call (-50%) at w; looking for others …\n"
+    assert capsys.readouterr().err == (said if is_terminal else "")

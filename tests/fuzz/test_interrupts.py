@@ -32,9 +32,12 @@ def unraisable(one):
 sys.unraisablehook = unraisable
 [work(0) for _ in range(3)]
 time.sleep(1)
-start = time.perf_counter()
-work(0)
-longest = 1.2 * (time.perf_counter() - start)
+times = []
+for _ in range(3):
+    start = time.perf_counter()
+    work(0)
+    times.append(time.perf_counter() - start)
+longest = 1.2 * min(times)  # whatever else runs
 before = left()
 random = random.Random(0)
 signal.signal(signal.SIGALRM, interrupt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,11 @@ def _saved(remedy: Remedy, min_nbytes: int) -> float:
 
 
 def _say_first(remedy: Remedy) -> None:
-    """Print the first answer while others are proved."""
+    """Print the first answer on a terminal, while others are proved."""
     from jax_array_info_core.facts.reports.advice import gain
 
+    if not sys.stderr.isatty():
+        return
     click.echo(shown_on_stderr(f"proved: {gain(remedy)} at {remedy.place}; looking for others …"), err=True)
 
 

@@ -173,6 +173,9 @@ def json_schema() -> dict[str, Any]:
     for component in components.values():
         # Before Python 3.13, a docstring keeps the indentation of its source.
         component["description"] = inspect.cleandoc(component.get("description", ""))
+        for field in component.get("properties", {}).values():
+            if field.get("default") == {}:  # as msgspec writes it from some version on
+                del field["default"]
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A report of jax-array-info",
