@@ -14,7 +14,9 @@ from jax_array_info_core.programs.advice.search import figures_of
 from tests.cli.advised import advice_on, hooked, mesh_of, request_for
 
 for library in ("equinox", "flax", "optax"):
-    pytest.importorskip(library)
+    pytest.importorskip(
+        library, reason=f"the programs use {library}, which the session integrations installs"
+    )
 
 IS_LONG = "JAI_FUZZ" in os.environ
 FOLDER = Path(__file__).parents[1] / "data" / "advise" / "mistakes"

@@ -24,10 +24,13 @@ from jax_array_info_core.programs.propagation.module_edits import edited, operat
 pytestmark = [
     pytest.mark.once_per_version,
     pytest.mark.needs_devices(8),
-    pytest.mark.skipif(jax.__version_info__ < (0, 6), reason="advise needs JAX 0.6"),
+    pytest.mark.skipif(
+        jax.__version_info__ < (0, 6), reason="jai-cli advise refuses JAX before 0.6, which has no jax.typeof"
+    ),
 ]
 in_memory = pytest.mark.skipif(
-    not os.access("/dev/shm", os.W_OK) or sys.platform != "linux", reason="has no folder in memory"
+    not os.access("/dev/shm", os.W_OK) or sys.platform != "linux",
+    reason="the compilation stops only where /dev/shm takes its files",
 )
 
 

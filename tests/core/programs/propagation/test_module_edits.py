@@ -9,7 +9,9 @@ from tests.core.programs.propagation.programs import constrained, struct
 
 pytestmark = [
     pytest.mark.once_per_version,
-    pytest.mark.skipif(jax.__version_info__ < (0, 6), reason="advise needs JAX 0.6"),
+    pytest.mark.skipif(
+        jax.__version_info__ < (0, 6), reason="jai-cli advise refuses JAX before 0.6, which has no jax.typeof"
+    ),
 ]
 
 
