@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ..propagation.graph import Graph, Operation
 from .edits import Axes, Edit, Pin
-from .pins import Constrained, Pins, fits, moved, names_in, parts
+from .pins import Constrained, Pins, fits, moved, names_in, parts, whole_nbytes
 from .proposals import Change, code_of, freed_graph, named, numbered, saved
 
 _PART = 0.05
@@ -15,7 +15,7 @@ _PART = 0.05
 
 def _respec(constrained: Constrained, axes: Mapping[int, Axes | None]) -> tuple[list[Pin], list[Edit]]:
     """Return the change of the constraints of a call chain, by their numbers. The largest value is named."""
-    largest = max(constrained.operations, key=lambda one: sum(one.results[0].shape or ()))
+    largest = constrained.largest
     pin = constrained.pin._replace(axes=axes[largest.number or 0], before=largest.results[0].axes)
     return [pin], [Edit("constraint", number, new) for number, new in axes.items()]
 
@@ -34,12 +34,12 @@ def restored(pins: Pins) -> Iterator[Change]:
             value, axes = one.results[0], new[one.number or 0] or ()
             names += [name for name in names_in(axes) if name not in names_in(value.axes)]
             weight += saved(pins, value, value.axes, axes)
-            held += pins.whole_nbytes(value) / parts(value.axes, pins.sizes)
+            held += whole_nbytes(value) / parts(value.axes, pins.sizes)
         changes = []
         if names:
             because = f"the constraint keeps {named(names)}, which shards the value before it"
             changes.append(Change(because, *_respec(constrained, new), weight))
-        largest = max(constrained.operations, key=lambda one: sum(one.results[0].shape or ()))
+        largest = constrained.largest
         if _before(graph, largest) != largest.results[0].axes:
             because = f"without the constraint, the value is sharded as {code_of(_before(graph, largest))}"
             free = _respec(constrained, dict.fromkeys(numbers))

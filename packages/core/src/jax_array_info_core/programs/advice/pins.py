@@ -22,15 +22,12 @@ from .edits import Axes, Columns, Edit, Pin, Site, SiteValue
 LEAST_NBYTES = 2**14
 """Bytes below which the sharding of a value is not changed."""
 _CONSTRAINT, _CALL = "sdy.sharding_constraint", "sdy.named_computation"
-_HEAVY = (
-    *(
-        "stablehlo.dot_general",
-        "stablehlo.gather",
-        "stablehlo.fft",
-        "stablehlo.scatter",
-        "stablehlo.cholesky",
-    ),
-    *("stablehlo.custom_call", "stablehlo.sort", "stablehlo.convolution", "stablehlo.triangular_solve"),
+_HEAVY = tuple(
+    f"stablehlo.{name}"
+    for name in (
+        *("cholesky", "convolution", "custom_call", "dot_general", "fft", "gather", "scatter", "sort"),
+        "triangular_solve",
+    )
 )
 """Operations whose results are worth a constraint of their own."""
 _NOT_VALUES = ("sdy.", "func.", "stablehlo.return", "stablehlo.constant", "stablehlo.while")
@@ -99,6 +96,11 @@ class Constrained:
     operations: tuple[Operation, ...]
     """The operations, one of each number."""
 
+    @property
+    def largest(self) -> Operation:
+        """The operation on the largest value, which is named."""
+        return max(self.operations, key=lambda one: whole_nbytes(one.results[0]))
+
 
 @dataclass(frozen=True, eq=False)
 class Place:
@@ -149,10 +151,6 @@ class Pins:
         """Size of each mesh axis that divides something."""
         return {name: size for name, size in self.graph.sizes.items() if size > 1}
 
-    def whole_nbytes(self, value: Value) -> int:
-        """Return the bytes of a whole value; 0 if unknown."""
-        return _whole(value)
-
     @cached_property
     def arguments(self) -> list[Argument]:
         """The arguments that are large enough, and have whole mesh axes."""
@@ -162,8 +160,8 @@ class Pins:
         outputs = self._outputs_of()
         for number, value in enumerate(self.graph.values[: self.graph.argument_count]):
             path = self.program.path(value)
-            if path and value.shape and _whole(value) >= LEAST_NBYTES and self.is_simple(value.axes):
-                nbytes, output = _whole(value), outputs.get(number)
+            if path and value.shape and whole_nbytes(value) >= LEAST_NBYTES and self.is_simple(value.axes):
+                nbytes, output = whole_nbytes(value), outputs.get(number)
                 yield Argument(number, path, value.shape, value.dtype, value.axes, nbytes, output)
 
     def _outputs_of(self) -> dict[int, int]:
@@ -436,7 +434,8 @@ class Pins:
         ]
 
 
-def _whole(value: Value) -> int:
+def whole_nbytes(value: Value) -> int:
+    """Return the bytes of a whole value; 0 if unknown."""
     return packed_nbytes(value.shape or (), bits_of_name(value.dtype)) or 0
 
 

@@ -9,7 +9,7 @@ from ...geometry.layouts.spec import Spec, spec_code
 from ..propagation.graph import Graph, Operation, Value
 from ..propagation.helper import NoAnswerError
 from .edits import Axes, Edit, Pin
-from .pins import Pins, fits, moved, parts
+from .pins import Pins, fits, moved, parts, whole_nbytes
 
 
 class Change(NamedTuple):
@@ -36,7 +36,7 @@ def named(names: Iterable[str]) -> str:
 
 def saved(pins: Pins, value: Value, before: Axes, after: Axes) -> float:
     """Return the bytes per device that a value no longer takes."""
-    return pins.whole_nbytes(value) * (1 / parts(before, pins.sizes) - 1 / parts(after, pins.sizes))
+    return whole_nbytes(value) * (1 / parts(before, pins.sizes) - 1 / parts(after, pins.sizes))
 
 
 def freed_graph(pins: Pins, edits: Sequence[Edit]) -> Graph | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..propagation.graph import Operation
 from ..propagation.ways import source_of
 from .edits import Axes
-from .pins import Pins, Place, moved, names_in, parts
+from .pins import Pins, Place, moved, names_in, parts, whole_nbytes
 from .proposals import Change, code_of, moves, named
 
 _WINDOW, _TRANSPOSE = "stablehlo.reduce_window", "stablehlo.transpose"
@@ -43,7 +43,7 @@ def whole(pins: Pins) -> Iterator[Change]:
         if new == axes:
             continue
         nbytes = place.site.nbytes
-        is_made = all(pins.whole_nbytes(operand) < nbytes // 16 for operand in place.operation.operands)
+        is_made = all(whole_nbytes(operand) < nbytes // 16 for operand in place.operation.operands)
         names = named(name for name in names_in(new) if name not in names_in(axes))
         worth = 4 if is_made else 2 if place.is_heavy else 1
         yield _on(pins, place, new, f"each device computes its part over {names}", worth)

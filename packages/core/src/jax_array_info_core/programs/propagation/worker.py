@@ -298,12 +298,8 @@ def answer(
     for name in PASSES:
         parse(name).run(module.operation)
     walk = Walk(ir, dialect)
-    main = next(
-        function
-        for function in module.body
-        if function.operation.name == "func.func" and function.sym_name.value == "main"
-    )
-    walk.function(main.operation)
+    main = importlib.import_module(f"{_PACKAGE}.module_edits").main_of(ir, module)
+    walk.function(main)
     meshes = [
         [[axis.name, axis.size] for axis in map(dialect.MeshAxisAttr, dialect.MeshAttr(mesh.mesh).axes)]
         for mesh in module.body
@@ -311,8 +307,8 @@ def answer(
     ]
     return {
         "meshes": meshes,
-        "arguments": len(main.operation.regions[0].blocks[0].arguments),
-        "results": walk.results(main.operation),
+        "arguments": len(main.regions[0].blocks[0].arguments),
+        "results": walk.results(main),
         "values": walk.values,
         "operations": walk.operations,
         "manual": walk.manual,
