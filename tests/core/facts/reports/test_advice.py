@@ -106,6 +106,9 @@ def test_a_trade_says_what_is_better_and_what_is_worse():
     assert price(noise) == "less memory"
     noise = replace(noise, after=replace(noise.after, sent_nbytes=2 * MIB, flops=10))
     assert price(noise) == "less memory and fewer FLOPs for more bytes sent"
+    small = replace(more, memory_nbytes=8 * MIB)
+    few = replace(small, memory_nbytes=2 * MIB, sent_nbytes=MIB // 2)
+    assert price(replace(REMEDY, before=small, after=few)) == "less memory for more bytes sent"
 
 
 def test_a_trade_that_costs_less_or_has_a_third_of_a_figure_is_in_the_answer():

@@ -439,6 +439,7 @@ def gain(remedy: Remedy, min_nbytes: int = LEAST_NBYTES) -> str:
 def price(remedy: Remedy, min_nbytes: int = LEAST_NBYTES) -> str:
     """Return what a trade makes better, and what it makes worse: ``fewer bytes sent for more memory``."""
     better, worse = better_and_worse(remedy.before, remedy.after, min_nbytes)
+    worse = worse or better_and_worse(remedy.before, remedy.after, 0)[1]  # fewer bytes, that cost more
     names = (
         " and ".join(figure.fewer for figure in better),
         " and ".join(f"more {figure.noun}" for figure in worse),
