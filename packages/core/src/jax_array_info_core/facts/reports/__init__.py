@@ -30,6 +30,7 @@ _PLACES = {
     ".hosts": "HostArray HostDevice HostDifference HostSummary HostsReport UnreadHost",
     "...geometry.layouts.layout": "ShardingLayout",
     "...geometry.layouts.links": "AxisLinks Neighbors",
+    ".layers": "CostShare LayerRow LayersReport Parameter",
     ".left_out": "LeftOut",
     ".live": "LiveArrayGroup LiveArrayReport",
     ".logs": "LogEvent LogFinding LogReport RankLog UnusableDonation",

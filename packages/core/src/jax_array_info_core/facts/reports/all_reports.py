@@ -82,6 +82,12 @@ from .hosts import (
     HostsReport as HostsReport,
     UnreadHost as UnreadHost,
 )
+from .layers import (
+    CostShare as CostShare,
+    LayerRow as LayerRow,
+    LayersReport as LayersReport,
+    Parameter as Parameter,
+)
 from .live import (
     LiveArrayGroup as LiveArrayGroup,
     LiveArrayReport as LiveArrayReport,
@@ -179,6 +185,7 @@ Report = (
     | CheckReport
     | GrowthReport
     | HostsReport
+    | LayersReport
     | LiveArrayReport
     | CompilationsReport
     | CompileCachesReport

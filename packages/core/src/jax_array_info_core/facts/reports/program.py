@@ -15,6 +15,7 @@ from .collectives import Collective, SentTotals
 from .compiler_messages import OutOfMemory, Rematerialization, full_replication, refusal, unread_lines
 from .control_flow import FlopTotals
 from .findings import Finding, Limits, accepted_words, findings_words, reported
+from .layers import CostShare, Parameter
 from .left_out import ALL, LeftOut, Parts
 from .line_costs import Costs
 from .lost_batch import LostBatch, lost_batches_found
@@ -142,6 +143,12 @@ class ProgramReport(Displayed):
 
     work: WorkShare | None = None
     """How the heavy work is divided over the devices."""
+
+    parameters: tuple[Parameter, ...] | None = None
+    """Arguments that are parameters, in the order of the function. None in reports of older versions."""
+
+    costs: tuple[CostShare, ...] | None = None
+    """What a device sends, computes and saves, by parameter and named scope. None like ``parameters``."""
 
     uncounted_flops: tuple[UncountedFlops, ...] | None = ()
     """Operations that are not counted, such as kernels of Pallas."""
