@@ -38,6 +38,7 @@ MAX_TIMEOUT = 10_000_000
         "jai-cli run --devices 2 --timeout 600 --quiet train.py",
         "jai-cli run --output arrays.html train.py",
         "jai-cli run --record memory/ train.py",
+        "jai-cli run --recompiles --quiet train.py",
         "jai-cli run -m train",
     ),
     context_settings={"allow_interspersed_args": False},
@@ -64,6 +65,16 @@ MAX_TIMEOUT = 10_000_000
     type=click.Path(file_okay=False),
     help="Record the memory of each process over time. See jai-cli top and jai-cli memory.",
 )
+@click.option(
+    "--recompiles",
+    is_flag=True,
+    help="Print each recompilation when it happens, with its reason, and all compilations at the end.",
+)
+@click.option(
+    "--fail-on-recompile",
+    is_flag=True,
+    help="The same, and exit with code 1 if there was one and the program succeeds.",
+)
 @click.option("--quiet", is_flag=True, help="Do not print live arrays, even if an allocation fails.")
 @click.option("-m", "is_module", is_flag=True, help="Run a module, like python -m.")
 @output_options
@@ -78,6 +89,8 @@ def run(
     processes: int | None,
     timeout: float | None,
     record: str | None,
+    recompiles: bool,
+    fail_on_recompile: bool,
     quiet: bool,
     is_module: bool,
     argv: tuple[str, ...],
@@ -105,6 +118,11 @@ def run(
 
     An error of JAX about shardings, meshes or devices that nothing catches, also in a thread, is explained
     before its traceback, as by explain_errors().
+
+    With --recompiles, each compilation of a function that was compiled before prints a line on stderr: what
+    differs from the nearest earlier call, and the line of the call. At the end, the table of
+    print_compilations(), there too. Several processes are told together, with --processes; as a rank of srun
+    or mpirun other than 0, a process prints none. With --record, the record has them too.
 
     With --record, a program's own record_memory(...) gets the running recorder: folder and options are
     the command's.
@@ -140,6 +158,8 @@ def run(
         output=None if output.path is None else output,
         source=None if processes is None or is_module else read_source(argv[0]),
         record=record,
+        recompiles=recompiles or fail_on_recompile,
+        fail_on_recompile=fail_on_recompile,
     )
     environment: Mapping[str, str] = os.environ
     if simulated:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jax_array_info_core.base.quantities import counted
 from jax_array_info_core.base.text import printable_lines
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class Job:
     record: str | None = None
     """Folder for a record of the memory over time; None for no record."""
 
+    recompiles: bool = False
+    """Whether to print each recompilation when it happens, and the table of all compilations at the end."""
+
+    fail_on_recompile: bool = False
+    """Whether the command fails if there was one."""
+
     source: bytes | None = None
     """The code of the script, for several processes that cannot all read a pipe; None for a module, a
     directory or a zip file."""
@@ -71,6 +78,15 @@ class Job:
     """Port of the coordinator on the loopback device; None if this process is the only one."""
 
 
+NOTE = b"[["
+"""Begin of a recompilation in the file in which a process writes to its launcher."""
+
+
+def too_many(recompilations: int) -> str:
+    """Return the message of a program that succeeds, but has recompilations."""
+    return f"{counted(recompilations, 'recompilation', 'recompilations')} (--fail-on-recompile)"
+
+
 def timed_out(seconds: float | None) -> str:
     """Return the message after a timeout."""
     return f"timed out after {seconds:g} s (--timeout)"
@@ -79,9 +95,14 @@ def timed_out(seconds: float | None) -> str:
 def print_message(message: str) -> None:
     """Print a message of ``jai-cli run`` on stderr, escaped for it, unless stderr is closed or full."""
     if sys.stderr is not None:  # otherwise the descriptor may be a file of the program
-        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
         with contextlib.suppress(OSError):
-            os.write(STDERR, f"{printable_lines(f'jai-cli run: {message}', encoding)}\n".encode(encoding))
+            os.write(STDERR, message_line(message) + b"\n")
+
+
+def message_line(message: str) -> bytes:
+    """Return a message of ``jai-cli run`` as it stands on stderr, escaped for it."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return printable_lines(f"jai-cli run: {message}", encoding).encode(encoding)
 
 
 def read_source(script: str) -> bytes | None:

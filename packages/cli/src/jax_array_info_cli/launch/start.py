@@ -24,15 +24,19 @@ from ..standard_streams import unwritable
 from . import (
     DUMP_STACKS,
     LAUNCHING,
+    NOTE,
     OWN_FOLDER,
     STDERR,
     STDOUT,
     TIMED_OUT,
     Job,
     held_port,
+    message_line,
     print_message,
     timed_out,
+    too_many,
 )
+from .recompiles import Recompilations
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 """Signals that may end a wait of this command."""
@@ -87,9 +91,10 @@ class Relay:
         self.error: OSError | None = None
         """The first error of writing. What comes after it is dropped."""
 
-    def prefix(self, process: int) -> str:
-        """Return the beginning of each line of a process."""
-        return f"[{process:>{len(str(self._processes - 1))}}] " if self._processes > 1 else ""
+    def prefix(self, process: int | None) -> str:
+        """Return the beginning of each line of a process, or of the command itself."""
+        has_one = self._processes > 1 and process is not None
+        return f"[{process:>{len(str(self._processes - 1))}}] " if has_one else ""
 
     def add(self, process: int, pipe: int, target: int | None) -> None:
         """Begin to forward a pipe of a process to a descriptor; None if the pipe is only ever closed."""
@@ -131,8 +136,8 @@ class Relay:
         for _ in range(_FULLEST // _CHUNK + 2):
             self.forward([*self._pipes], heard)
 
-    def write(self, process: int, lines: Iterable[bytes], target: int) -> None:
-        """Write lines with the prefix of a process."""
+    def write(self, process: int | None, lines: Iterable[bytes], target: int) -> None:
+        """Write lines with the prefix of a process; without one if they are the command's own."""
         prefix = self.prefix(process).encode()
         data = self._unwritten[target]
         data += b"".join(prefix + line + b"\n" for line in lines)
@@ -283,6 +288,8 @@ def launch(job: Job, environment: Mapping[str, str]) -> int:
     if run.relay.error and not code:
         message = unwritable(run.relay.error)
         code = 1 if message else 128 + signal.SIGPIPE
+    if not code and job.fail_on_recompile and run.recompilations.count:
+        code, message = 1, too_many(run.recompilations.count)
     if message:
         print_message(message)
     return code
@@ -294,6 +301,7 @@ class _Process(subprocess.Popen[bytes]):
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         """Start the process. If there are several, their output goes to pipes."""
         several = job.processes > 1
+        self.index = job.process
         self.alive, alive = os.pipe()
         self._letter = _letter(replace(job, alive=alive))
         self._beginning = os.fstat(self._letter.fileno()).st_size
@@ -309,10 +317,9 @@ class _Process(subprocess.Popen[bytes]):
         )
         os.close(alive)
 
-    def written(self) -> bytes:
+    def written(self, since: int = 0, nbytes: int = 2**24) -> bytes:
         """Return what it has appended to its letter: first an empty line, if it waits for the others."""
-        letter = self._letter.fileno()
-        return os.pread(letter, os.fstat(letter).st_size, self._beginning)
+        return os.pread(self._letter.fileno(), nbytes, self._beginning + since)
 
     def signal_group(self, number: int) -> bool:
         """Send a signal to its group, and return whether the group has a process.
@@ -334,6 +341,9 @@ class _Run:
         self.relay = Relay(processes)
         self._every = range(processes)
         self._processes: list[_Process] = []
+        self.recompilations = Recompilations(
+            processes, lambda message: self.relay.write(None, [message_line(message)], STDERR)
+        )
         self._heard: Sequence[int] | None = None
         """Processes whose output is forwarded; None for all, until the first one fails."""
 
@@ -390,10 +400,17 @@ class _Run:
             if process.returncode and self._heard is None:
                 self._heard = [index]
         self.relay.forward(ready, self._every if self._heard is None else self._heard)
+        self._tell_recompilations()
 
     def finish(self) -> None:
         """Forward what the processes have written before they ended."""
+        self._tell_recompilations(is_end=True)
         self.relay.finish(self._every if self._heard is None else self._heard)
+
+    def _tell_recompilations(self, *, is_end: bool = False) -> None:
+        for process in self._processes:
+            self.recompilations.read(process.index, process.written)
+        self.recompilations.tell(is_end=is_end)
 
     def end(self, number: int, seconds: float) -> None:
         """Send a signal to each group, and wait until none has a process, at most for some seconds.
@@ -420,7 +437,7 @@ class _Run:
 
     def _never_joined(self) -> str | None:
         """Return the message if a process waits for one that has exited."""
-        states = [(process.returncode, bool(process.written())) for process in self._processes]
+        states = [(process.returncode, bool(process.written(nbytes=1))) for process in self._processes]
         if (0, False) not in states or (None, True) not in states:
             return None
         return (
@@ -436,7 +453,7 @@ class _Run:
         while written != (written := [process.written() for process in self._processes]):
             time.sleep(_STACKS_WITHIN)
         for index, lines in enumerate(written):
-            stacks = [line for line in lines.splitlines() if line and not line.startswith(_FRAMES)]
+            stacks = [line for line in lines.splitlines() if line and not line.startswith((NOTE, *_FRAMES))]
             self.relay.write(index, stacks, STDERR)
 
     def _failure(self, index: int) -> tuple[int, str | None]:

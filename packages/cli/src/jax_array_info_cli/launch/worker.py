@@ -44,6 +44,7 @@ from jax_array_info_cli.launch import (
     put_first_on_path,
     read_source,
     timed_out,
+    too_many,
 )
 from jax_array_info_cli.standard_streams import written_or_refused
 
@@ -62,6 +63,8 @@ class _Worker:
         self._environment = dict(os.environ)
         self._code = 0
         self._end_record: Callable[[BaseException], None] | None = None
+        self._end_watch: Callable[[], int] | None = None
+        self._notes: int | None = None
         if self._job.launcher is None:
             self._be_the_command()
         else:
@@ -88,18 +91,18 @@ class _Worker:
         highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**16) - 2
         fcntl.fcntl(job.alive, fcntl.F_DUPFD_CLOEXEC, highest + 1)
         os.close(job.alive)
-        self._notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, highest)
+        self._notes = notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, highest)
         signal.signal(signal.SIGTTOU, signal.SIG_DFL)
         if job.processes > 1:
             _write_whole_lines()
-        faulthandler.register(DUMP_STACKS, file=self._notes, all_threads=True)
+        faulthandler.register(DUMP_STACKS, file=notes, all_threads=True)
 
     def run(self) -> None:
         """Run the program."""
         job = self._job
         if "jax" in sys.modules:  # imported by a sitecustomize or a .pth file
             self._join(sys.modules["jax"])
-        elif job.processes or job.record is not None:
+        elif job.processes or job.record is not None or job.recompiles:
             sys.meta_path.insert(0, _AfterJax(self._join))
         self._explain_in_threads()
         path = sys.path[:]
@@ -114,8 +117,12 @@ class _Worker:
             if self._code:
                 self._fail(error)
                 raise
+        recompilations = self._show_compilations()
         if self._shows_arrays():
             self._show_live_arrays()
+        if recompilations and job.fail_on_recompile and job.launcher is None:
+            print_message(too_many(recompilations))
+            sys.exit(1)
 
     def _join(self, jax: ModuleType) -> None:
         """Join this process to the others, and begin to record, when the program has imported jax.
@@ -131,7 +138,7 @@ class _Worker:
             initialize = jax.distributed.initialize
             join = functools.cache(functools.partial(_initialize, initialize, job))
             jax.distributed.initialize = functools.wraps(initialize)(lambda *args, **kwargs: join())
-            if job.processes > 1:
+            if job.processes > 1 and self._notes is not None:
                 # Exit handlers that the program registers after it imports jax run before this one.
                 atexit.register(self._leave_without_jax)
                 os.write(self._notes, b"\n")
@@ -140,6 +147,10 @@ class _Worker:
             from jax_array_info_core.jobs.timeline.recorder import record_program
 
             self._end_record = record_program(job.record)
+        if job.recompiles:
+            from jax_array_info_cli.launch.recompiles import watch
+
+            self._end_watch = watch(self._notes, lambda: not (job.process or self._rank()))
 
     def _leave_without_jax(self) -> None:
         """Exit a failed program before jax waits a minute or more for processes that never come."""
@@ -154,6 +165,7 @@ class _Worker:
         """Show the arrays if memory has run out, and let the traceback begin with the program's frames."""
         if self._end_record is not None:
             self._end_record(error)
+        self._show_compilations()
         if self._shows_arrays() and "jax" in sys.modules and not self._rank():
             from jax_array_info.verbs.oom import tell_if_out_of_memory
 
@@ -187,6 +199,10 @@ class _Worker:
             show(args)
 
         threading.excepthook = excepthook
+
+    def _show_compilations(self) -> int:
+        """Print the table of the compilations that are watched, and return the number of recompilations."""
+        return self._end_watch() if self._end_watch and os.getpid() == self._pid else 0
 
     def _shows_arrays(self) -> bool:
         # A fork of the program also ends here, and must not use jax.

@@ -331,6 +331,25 @@ def duration_words(seconds: float) -> str:
     return " ".join(parts[:2]) or "0 s"
 
 
+def seconds_words(seconds: float) -> str:
+    """Return a short duration.
+
+    >>> seconds_words(0.0123), seconds_words(3.44)
+    ('12 ms', '3.4 s')
+    """
+    return f"{decimal_words(seconds * 1000, decimals=0)} ms" if seconds < 1 else f"{decimal_words(seconds)} s"
+
+
+def ordinal_words(number: int) -> str:
+    """Return an ordinal number.
+
+    >>> [ordinal_words(number) for number in (1, 2, 3, 4, 11, 22, 113)]
+    ['1st', '2nd', '3rd', '4th', '11th', '22nd', '113th']
+    """
+    suffixes = {} if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}
+    return f"{grouped(number)}{suffixes.get(number % 10, 'th')}"
+
+
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|min|h)?")
 _SECONDS = {None: 1, "s": 1, "min": 60, "h": 3600}
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ...base.grouping import by_key
-from ...base.quantities import counted, decimal_words
+from ...base.quantities import counted, seconds_words
 from ..reports import Compilation, CompilationsReport, CompileCache, CompileCachesReport
 from ..reports.compiles import total_entries
 from .blocks import Block, Column, Row, Section, Sentence, Table, limited, more
@@ -75,7 +75,7 @@ def compilations_page(report: CompilationsReport) -> Iterator[Block]:
                 {
                     "function": name,
                     "times": str(count),
-                    "duration": "" if seconds is None else duration(seconds),
+                    "duration": "" if seconds is None else seconds_words(seconds),
                 }
                 for name, count, seconds in totals
                 if count or name == "total"
@@ -97,17 +97,14 @@ def _answer(report: CompilationsReport) -> str:
         return "no watched function was compiled" if is_other else "nothing was compiled"
     functions = counted(report.function_count, "function", "functions")
     again = list(dict.fromkeys(compilation.function for compilation in report.recompilations))
+    compilations = counted(report.count, "compilation", "compilations")
     if not again:
-        return f"no recompilations: {functions} compiled once, {duration(report.seconds)}"
+        once = report.count == report.function_count
+        words = f"{functions} compiled once" if once else f"{compilations} of {functions}"
+        return f"no recompilations: {words}, {seconds_words(report.seconds)}"
     names = ", ".join(again[:_MOST_NAMES]) + (" and others" if len(again) > _MOST_NAMES else "")
     words = counted(len(report.recompilations), "recompilation", "recompilations")
-    compilations = counted(report.count, "compilation", "compilations")
-    return f"{words} of {names}; {compilations} of {functions} took {duration(report.seconds)}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text: ``12 ms``, ``3.4 s``."""
-    return f"{decimal_words(seconds * 1000, decimals=0)} ms" if seconds < 1 else f"{decimal_words(seconds)} s"
+    return f"{words} of {names}; {compilations} of {functions} took {seconds_words(report.seconds)}"
 
 
 def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
@@ -136,7 +133,7 @@ def _rows(compilations: Sequence[Compilation], place: str = "") -> Section:
 def _sums(compilations: Sequence[Compilation]) -> Row:
     return {
         "times": str(len(compilations)),
-        "duration": duration(sum(compilation.seconds for compilation in compilations)),
+        "duration": seconds_words(sum(compilation.seconds for compilation in compilations)),
     }
 
 

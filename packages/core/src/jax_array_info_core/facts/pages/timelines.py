@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ...base.quantities import format_bytes, grouped
+from ...base.quantities import format_bytes, format_device_ids, grouped, seconds_words
 from ..reports import TimelineReport
-from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak
+from ..reports.timeline import TimelineGroup, TimelineJump, TimelineMark, TimelinePeak, TimelineRecompilation
 from ..reports.timeline_process import STALLED, TimelineProcess, standing_groups
 from .blocks import (
     TIMES,
@@ -71,6 +71,18 @@ TABLES = {
         Column("added", "number", before="added ", meaning="bytes by which the use rose"),
         _MOST_OF_IT,
     ),
+    "recompilations": (
+        Column("at", meaning="time at which the first one ended"),
+        Column("step", "number", before="step ", meaning="last step before it"),
+        Column("function", is_kept=True),
+        Column("called at", meaning="line of your code that called the function"),
+        Column(
+            "times", "number", meaning="recompilations with this function, line and reason, in one process"
+        ),
+        Column("duration", "number", meaning="time that XLA took for all of them, in one process"),
+        Column("processes", before="processes ", meaning="indices of the processes, if there are several"),
+        Column("reason", is_kept=True, meaning="what differs from the nearest earlier call of the function"),
+    ),
     "processes": (
         Column("process", "number", meaning="index of the process in JAX"),
         Column(
@@ -110,6 +122,12 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
     "jumps outside of marks": [
         [["at"], ["step"], ["times"], ["added"], ["most of it"]],
         [["at", "step", "times", "added"], ["most of it"]],
+    ],
+    "recompilations": [
+        [["at"], ["step"], ["function"], ["called at"], ["times"], ["duration"], ["processes"], ["reason"]],
+        [["at", "step"], ["function", "called at"], ["times", "duration", "processes"], ["reason"]],
+        [["at", "step"], ["function", "called at", "times", "duration", "processes"], ["reason"]],
+        [["at", "step", "function", "called at", "times", "duration", "processes", "reason"]],
     ],
     "processes": [
         [
@@ -183,6 +201,7 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     yield _table("bytes that each mark added", report.marks, partial(_mark, report.has_peaks), caption)
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
+    yield _table("recompilations", report.recompilations, partial(_recompilation, report))
     if len(report.processes) > 1:
         yield _table("processes", report.processes, partial(_process, report, bool(standing)))
         failed = [
@@ -276,6 +295,21 @@ def _jump(report: TimelineReport, jump: TimelineJump) -> Row:
         "times": number(jump.count, "time"),
         "added": _change(jump.nbytes),
         "most of it": _largest(jump.groups),
+    }
+
+
+def _recompilation(report: TimelineReport, recompilation: TimelineRecompilation) -> Row:
+    """Return the row of a recompilation."""
+    origin, step = recompilation.origin, recompilation.step
+    return {
+        "at": report.time_words(recompilation.time),
+        "step": "" if step is None else grouped(step),
+        "function": recompilation.function,
+        "called at": "" if origin is None else origin.place,
+        "times": number(recompilation.count, "time"),
+        "duration": seconds_words(recompilation.seconds),
+        "processes": format_device_ids(recompilation.processes) if len(report.processes) > 1 else "",
+        "reason": recompilation.reason,
     }
 
 

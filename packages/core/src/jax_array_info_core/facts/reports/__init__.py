@@ -51,7 +51,7 @@ _PLACES = {
     ".record": "RecordStall RecordThread",
     ".timeline": (
         "TimelineGroup TimelineGrowth TimelineJump TimelineMark TimelineOutOfMemory TimelinePeak "
-        "TimelineReport TimelineSeries UnreadRecord"
+        "TimelineRecompilation TimelineReport TimelineSeries UnreadRecord"
     ),
     ".timeline_process": "TimelineDevice TimelineProcess",
     ".tree": (

@@ -156,6 +156,7 @@ from .timeline import (
     TimelineMark as TimelineMark,
     TimelineOutOfMemory as TimelineOutOfMemory,
     TimelinePeak as TimelinePeak,
+    TimelineRecompilation as TimelineRecompilation,
     TimelineReport as TimelineReport,
     TimelineSeries as TimelineSeries,
     UnreadRecord as UnreadRecord,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...base import quantities
 from ...base.notebooks import Displayed
+from ...base.quantities import ordinal_words, seconds_words
 from .origin import Origin
 
 
@@ -81,6 +82,27 @@ class Compilation:
     was_compiled_before: bool = False
     """Whether the function had a program from before the block. Known of the first one in the block only."""
 
+    number: quantities.Count | None = None
+    """Number of the program among those of the function in the block, from 1, with those from the persistent
+    compilation cache. The programs of a transformation, such as the two of ``grad``, and those of
+    ``lower().compile()`` are counted apart. None in reports of earlier versions."""
+
+    @property
+    def is_recompilation(self) -> bool:
+        """Whether the function had a program before."""
+        return self.was_compiled_before or (self.number or 0) > 1
+
+
+def recompilation_words(function: str, number: int | None, reason: str, place: str, seconds: float) -> str:
+    """Return a recompilation in one line.
+
+    >>> recompilation_words("step", 3, "x: shape (8,) became (7,)", "train.py:88", 41.2)
+    'step compiled again (3rd, 41.2 s): x: shape (8,) became (7,), train.py:88'
+    """
+    ordinal = [ordinal_words(number)] if number and number > 1 else []
+    took = ", ".join([*ordinal, seconds_words(seconds)])
+    return ", ".join(filter(None, [f"{function} compiled again ({took}): {reason}", place]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilationsReport(Displayed):
@@ -114,11 +136,13 @@ class CompilationsReport(Displayed):
 
     @property
     def recompilations(self) -> tuple[Compilation, ...]:
-        """All but the first compilation of each function, and that too if it had a program before."""
+        """The compilations of functions that had a program before."""
         seen: set[object] = set()
         repeated = []
         for compilation in self.compilations:
-            if compilation.was_compiled_before or _function(compilation) in seen:
+            if compilation.is_recompilation or (
+                compilation.number is None and _function(compilation) in seen
+            ):
                 repeated.append(compilation)
             seen.add(_function(compilation))
         return tuple(repeated)

@@ -272,6 +272,29 @@ class RecordStall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCompilation:
+    """A recompilation, in a program that ``jai-cli run --recompiles`` watches."""
+
+    time: quantities.Time
+    """Time of its end."""
+
+    function: str
+    """Qualified name of the function."""
+
+    origin: Origin | None = None
+    """Line of the call; None if it is not in the user's code."""
+
+    seconds: float
+    """Duration of the compilation by XLA."""
+
+    reason: str
+    """What differs from the nearest earlier call of the function."""
+
+    step: quantities.Difference | None = None
+    """Last step that the program named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordEnd:
     """Last line of a recorder. A process that was killed has none."""
 
@@ -286,7 +309,14 @@ class RecordEnd:
 
 
 RecordLine: TypeAlias = (
-    RecordStart | RecordGroup | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
+    RecordStart
+    | RecordGroup
+    | RecordSample
+    | RecordMark
+    | RecordOutOfMemory
+    | RecordStall
+    | RecordCompilation
+    | RecordEnd
 )
 """Line of a record."""
 
@@ -297,6 +327,7 @@ LINES: dict[str, type[RecordLine]] = {
     "mark": RecordMark,
     "out of memory": RecordOutOfMemory,
     "stall": RecordStall,
+    "compilation": RecordCompilation,
     "end": RecordEnd,
 }
 """The class of a line by its first field, ``line``."""

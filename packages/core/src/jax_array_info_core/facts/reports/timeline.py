@@ -276,6 +276,35 @@ class TimelineOutOfMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineRecompilation:
+    """Recompilations of all processes that agree in function, line and reason."""
+
+    function: str
+    """Qualified name of the function."""
+
+    origin: Origin | None
+    """Line of the call; None if it is not in the user's code."""
+
+    reason: str
+    """What differs from the nearest earlier call of the function."""
+
+    time: quantities.Time
+    """Time at which the first one ended."""
+
+    step: quantities.Difference | None = None
+    """Last step before it."""
+
+    processes: tuple[quantities.Size, ...]
+    """Indices of the processes."""
+
+    count: quantities.Count = 1
+    """Number of recompilations in the process with the most."""
+
+    seconds: float
+    """Time that XLA took for them in the process with the longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineReport(Displayed):
     """Memory of a job over time, from the record of its processes. Returned by ``timeline_report``.
 
@@ -331,6 +360,10 @@ class TimelineReport(Displayed):
 
     out_of_memory: tuple[TimelineOutOfMemory, ...] = ()
     """Allocations that failed, in any process: the last 100 of each, and 1,000 in all."""
+
+    recompilations: tuple[TimelineRecompilation, ...] = ()
+    """Recompilations in a program that ``jai-cli run --recompiles`` watched, by their time: the last 1,000 of
+    each process."""
 
     unread: tuple[UnreadRecord, ...] = ()
     """Files and lines that could not be read."""

@@ -15,6 +15,7 @@ import numpy as np
 from ...base.errors import FileFormatError
 from ...base.text import clipped
 from ...facts.reports.record import (
+    RecordCompilation,
     RecordDevice,
     RecordEnd,
     RecordGroup,
@@ -35,6 +36,7 @@ MOST_OTHERS = 2**22
 _MOST_GROUPS = 2**13
 """Maximum number of groups of arrays. Those past it are other arrays."""
 _MOST_MARKS, _MOST_ERRORS = 2**17, 100
+_MOST_RECOMPILATIONS = 1000
 _MOST_ARRAYS = 2**32
 _MOST_NBYTES = 2**50
 """Upper bound of the bytes on a device, and of those of an array on it: sums of them fit into 64 bits."""
@@ -133,6 +135,7 @@ class History:
         self.end: RecordEnd | None = None
         """Last line of the last recorder; None while it runs, and if it was killed."""
         self.errors: deque[RecordOutOfMemory] = deque(maxlen=_MOST_ERRORS)
+        self.recompilations: deque[RecordCompilation] = deque(maxlen=_MOST_RECOMPILATIONS)
         self.stall: RecordStall | None = None
         """Stall that has not ended; None if the step moves."""
         self.devices: dict[int, RecordDevice] = {}
@@ -208,6 +211,11 @@ class History:
             case RecordOutOfMemory():
                 self._room.take(_OF_THING)
                 self.errors.append(replace(line, time=self._time_of(line), message=clipped(line.message)))
+            case RecordCompilation():
+                self._room.take(_OF_THING)
+                function, reason = clipped(line.function), clipped(line.reason)
+                line = replace(line, time=self._time_of(line), function=function, reason=reason)
+                self.recompilations.append(line)
             case RecordStall():
                 time = self._time_of(line)
                 since = min(line.since + self._set_back, time)
@@ -218,7 +226,8 @@ class History:
                 raise FileFormatError("a second start")
 
     def _time_of(
-        self, line: RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
+        self,
+        line: RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordCompilation | RecordEnd,
     ) -> float:
         """Return the time of the next line, later by as much as the clock of the machine was set back."""
         if line.time + self._set_back < self.last - _LONGEST_DISORDER:

@@ -19,6 +19,7 @@ from ...base.reading_lock import prepared
 from ...base.text import clipped, printable
 from ...facts.reports.record import (
     LINES,
+    RecordCompilation,
     RecordEnd,
     RecordGroup,
     RecordLine,
@@ -30,7 +31,9 @@ from ...facts.reports.record import (
 )
 from .history import History, Numbering
 
-TimedLine: TypeAlias = RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordEnd
+TimedLine: TypeAlias = (
+    RecordStart | RecordSample | RecordMark | RecordOutOfMemory | RecordStall | RecordCompilation | RecordEnd
+)
 """Line with a time."""
 SUFFIX = ".jsonl"
 _MANY = (RecordSample, RecordMark)

@@ -23,10 +23,11 @@ from ...base.errors import TrackerError, UnsupportedValueError, require
 from ...base.quantities import LARGEST, format_number, parse_bytes
 from ...base.text import clipped, plain_text
 from ...compat.processes import has_backends
-from ...facts.reports.record import EndReason
+from ...facts.reports.compiles import Compilation
+from ...facts.reports.record import EndReason, RecordCompilation
 from ...xla.hlo.oom_logs import read_failed_allocation
 from .in_use import MOST_ARRAYS, BytesInUse, InUse
-from .recording import End, Failure, Moment, Recording, Request
+from .recording import DIGITS, End, Failure, Moment, Recording, Request
 from .stalls import MOST_MOVES, Moves
 
 # The thread imports none of our modules: two threads that import them at the same time may see a part of one.
@@ -396,7 +397,7 @@ class MemoryRecorder:
                     self._requests.put(request)  # JAX has started since: there is something to record
                 elif isinstance(request, Failure):
                     request.written.set()
-                else:
+                elif isinstance(request, End):
                     return None
         return list(marks)
 
@@ -463,6 +464,22 @@ def record_out_of_memory(error: BaseException) -> None:
     recorder = _running.get(os.getpid())
     if recorder is not None:
         recorder.record_error(error)
+
+
+def record_recompilation(compilation: Compilation) -> None:
+    """Tell the recorder of this process, if there is one, of a recompilation."""
+    recorder = _running.get(os.getpid())
+    if recorder is not None and recorder._is_running() and recorder._requests.qsize() < _MOST_WAITING:
+        recorder._requests.put(
+            RecordCompilation(
+                time=round(time.time(), DIGITS),
+                function=clipped(compilation.function),
+                origin=compilation.origin,
+                seconds=compilation.seconds,
+                reason=clipped(compilation.reason),
+                step=recorder._step,
+            )
+        )
 
 
 def _first_line(error: BaseException) -> str:

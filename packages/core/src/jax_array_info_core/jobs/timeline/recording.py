@@ -21,6 +21,7 @@ from ...compat.processes import has_backends, process_count, process_index
 from ...compat.shardings import device_name
 from ...facts.reports.record import (
     EndReason,
+    RecordCompilation,
     RecordDevice,
     RecordEnd,
     RecordMark,
@@ -42,7 +43,7 @@ _SHARE = 200
 twice as much, while it waits for Python's lock."""
 _YIELD = 0.0002
 """Seconds of sleep after which another thread that waits has had Python's lock."""
-_DIGITS = 6
+DIGITS = 6
 """Digits of times: a mark and an error in it are microseconds apart."""
 _TRIES = 5
 """Number of times that the arrays are listed, if some were freed before they were read."""
@@ -90,7 +91,7 @@ class End(NamedTuple):
     message: str
 
 
-Request: TypeAlias = "Moment | Failure | End"
+Request: TypeAlias = "Moment | Failure | RecordCompilation | End"
 
 
 def _pause() -> None:
@@ -133,7 +134,9 @@ class Recording:
         self._thinning: Iterator[None] = iter(())
         self._warn: Callable[[str], None] = lambda message: None
         self._said: set[str] = set()
-        self._missed: deque[RecordMark | RecordOutOfMemory | RecordStall] = deque(maxlen=_MOST_MISSED)
+        self._missed: deque[RecordMark | RecordOutOfMemory | RecordStall | RecordCompilation] = deque(
+            maxlen=_MOST_MISSED
+        )
         self._is_first = True
         self._left_out = 0
         # Times of time.monotonic.
@@ -179,8 +182,10 @@ class Recording:
             match request:
                 case None:
                     self._work()
-                case Moment():
-                    self._missed.append(self._line_of(request))
+                case Moment() | RecordCompilation():
+                    self._missed.append(
+                        request if isinstance(request, RecordCompilation) else self._line_of(request)
+                    )
                     if requests.empty() or len(self._missed) >= _AT_ONCE:
                         self._write()
                 case Failure():
@@ -222,11 +227,11 @@ class Recording:
         nothing = (0,) * len(self._devices)
         use = InUse(nothing) if mark.bytes is None else mark.bytes
         return RecordMark(
-            time=round(mark.time, _DIGITS),
+            time=round(mark.time, DIGITS),
             name=mark.name,
             step=mark.step,
             is_end=mark.is_end,
-            begin=None if mark.begin is None else round(mark.begin, _DIGITS),
+            begin=None if mark.begin is None else round(mark.begin, DIGITS),
             in_use=use.in_use,
             peak=use.peak,
         )
@@ -234,7 +239,7 @@ class Recording:
     def _fail(self, failure: Failure) -> None:
         try:
             line = RecordOutOfMemory(
-                time=round(failure.time, _DIGITS),
+                time=round(failure.time, DIGITS),
                 message=failure.message,
                 requested_nbytes=failure.requested_nbytes,
                 step=self._step(),
@@ -354,7 +359,7 @@ class Recording:
         self._segment.write(
             RecordStart(
                 time=_now(),
-                started=round(self._started, _DIGITS),
+                started=round(self._started, DIGITS),
                 segment=self._segment_count,
                 process=process,
                 process_count=process_count(),
@@ -424,4 +429,4 @@ def _by_nbytes(group: LiveGroup) -> int:
 
 
 def _now() -> float:
-    return round(time.time(), _DIGITS)
+    return round(time.time(), DIGITS)

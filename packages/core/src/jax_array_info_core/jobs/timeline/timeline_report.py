@@ -11,7 +11,7 @@ import os
 import time as clock
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -20,10 +20,16 @@ from typing import NamedTuple
 
 from ...base.errors import FileFormatError, UnsupportedValueError
 from ...base.files import Progress
+from ...base.grouping import by_key
 from ...base.quantities import format_device_ids
 from ...base.text import printable
 from ...facts.reports.record import RecordDevice, RecordEnd, RecordStart
-from ...facts.reports.timeline import TimelineOutOfMemory, TimelineReport, UnreadRecord
+from ...facts.reports.timeline import (
+    TimelineOutOfMemory,
+    TimelineRecompilation,
+    TimelineReport,
+    UnreadRecord,
+)
 from ...facts.reports.timeline_process import (
     LEAST_PATIENCE,
     PATIENCE,
@@ -265,6 +271,7 @@ class Follower:
                 )
                 for error, one, mark in sorted(errors, key=lambda error: error[1])
             ),
+            recompilations=tuple(_recompilations(histories)),
             unread=unread,
             read_at=read_at,
         )
@@ -347,6 +354,26 @@ class Follower:
 class _Run(NamedTuple):
     process: int
     number: int
+
+
+def _recompilations(histories: Mapping[_Run, History]) -> Iterator[TimelineRecompilation]:
+    """Yield the recompilations of all processes, alike ones together, by their time."""
+    lines = [(line, run) for run, history in histories.items() for line in history.recompilations]
+    lines.sort(key=lambda pair: pair[0].time)
+    for (function, origin, reason), alike in by_key(
+        ((line.function, line.origin, line.reason), (line, run)) for line, run in lines
+    ).items():
+        of_runs = by_key((run, line.seconds) for line, run in alike).values()
+        yield TimelineRecompilation(
+            function=function,
+            origin=origin,
+            reason=reason,
+            time=alike[0][0].time,
+            step=alike[0][0].step,
+            processes=tuple(sorted({run.process for _, run in alike})),
+            count=max(map(len, of_runs)),
+            seconds=max(map(sum, of_runs)),
+        )
 
 
 def _key(recorder: Recorder) -> object:

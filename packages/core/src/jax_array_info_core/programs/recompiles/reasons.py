@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...base.grouping import by_key
@@ -37,7 +37,9 @@ NOTHING_DIFFERS = (
 )
 UNREADABLE = "the call could not be read"
 NO_INPUT_DIFFERS = "the inputs are alike: another transformation, or a function that was traced again"
-_MOST_EARLIER = 64
+MOST_EARLIER = 256
+"""Maximum number of calls of a group that are kept."""
+_MOST_COMPARED = 64
 _MOST_SHOWN = 3
 _MOST_PATHS = 2
 
@@ -50,22 +52,28 @@ class Difference(NamedTuple):
     separator: str = ": "
 
 
+def group_of(signature: Signature) -> Hashable:
+    """Return a value that is equal for the calls that are compared with each other."""
+    # Grad and vmap add inputs to a program.
+    inputs = frozenset(signature.leaves) if signature.kind == "transformed" else None
+    return signature.kind, signature.group, inputs
+
+
 def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
     """Return what differs from the nearest of the earlier calls, the latest of equally near ones.
 
     Args:
         signature: The compiled call.
-        earlier: Earlier calls, the latest last.
+        earlier: Earlier calls of its group, the latest last.
     """
-    related = [call for call in earlier if _is_related(signature, call)]
-    if not related:
+    if not earlier:
         return FIRST[signature.kind]
     alike = [
-        call for call in related if signature.kind == "transformed" or call.functions == signature.functions
+        call for call in earlier if signature.kind == "transformed" or call.functions == signature.functions
     ]
     if not alike:
-        return _of_functions(signature, related)
-    pairs = ((list(_differences(call, signature)), call) for call in reversed(alike[-_MOST_EARLIER:]))
+        return _of_functions(signature, earlier)
+    pairs = ((list(_differences(call, signature)), call) for call in reversed(alike[-_MOST_COMPARED:]))
     nearest, equal = min(pairs, key=lambda pair: _distance(pair[0]))
     nearest = nearest or list(_renamed(equal, signature))
     if nearest:
@@ -80,19 +88,12 @@ def _distance(differences: Sequence[Difference]) -> tuple[int, int, int]:
     return len({difference.path for difference in differences}), len(only_one), len(differences)
 
 
-def _is_related(signature: Signature, other: Signature) -> bool:
-    if (signature.kind, signature.group) != (other.kind, other.group):
-        return False
-    # Grad and vmap add inputs to a program.
-    return signature.kind != "transformed" or signature.leaves.keys() == other.leaves.keys()
-
-
 def _of_functions(signature: Signature, earlier: Sequence[Signature]) -> str:
     """Return what tells a function object from the earlier ones of the same line."""
     alike = [call for call in earlier if call.codes == signature.codes]
     if not alike:
         return OTHER_CODE
-    nearest = min((list(_bound(call, signature)) for call in reversed(alike[-_MOST_EARLIER:])), key=len)
+    nearest = min((list(_bound(call, signature)) for call in reversed(alike[-_MOST_COMPARED:])), key=len)
     if not nearest:
         return ANOTHER_FUNCTION
     are_values = any(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import itertools
 import threading
 import weakref
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Self
 
@@ -43,7 +43,7 @@ from ...compat.jitted import (
 )
 from ...facts.reports.compiles import Compilation, CompilationsReport
 from ...facts.reports.origin import Origin
-from .reasons import COMPILED_BEFORE, FIRST, UNREADABLE, reason_of
+from .reasons import COMPILED_BEFORE, FIRST, MOST_EARLIER, UNREADABLE, group_of, reason_of
 from .signatures import Signature, functions_of, signature_of, tree_of
 from .statics import Reader, Serials
 
@@ -175,19 +175,16 @@ class _Named(NamedTuple):
     """The function, if it was a static argument."""
 
 
-@dataclasses.dataclass
-class _Seen:
-    """A compilation. Its reason is computed when it is asked for."""
+def watch_program(on_recompile: Callable[[Compilation], object]) -> CompileWatch:
+    """Watch a whole program, as ``jai-cli run --recompiles`` does, and return the watch.
 
-    named: _Named
-    origin: Origin | None
-    seconds: float
-    is_cache_hit: bool
-    was_compiled_before: bool
-    """Whether the function had a program that was not compiled in the block."""
-
-    signature: Signature | None = None
-    reason: str | None = None
+    Args:
+        on_recompile: Function that is called with each recompilation at its end, inside the program's call.
+            An error in it is suppressed.
+    """
+    watch = CompileWatch()
+    watch._on_recompile = on_recompile
+    return watch.__enter__()
 
 
 class CompileWatch:
@@ -212,11 +209,21 @@ class CompileWatch:
         self._lines = UserLines()
         self._entered = threading.Lock()
         """Held inside the block."""
+        self._reading = threading.RLock()
+        """Held while a call is compared with earlier ones: a signal handler may compile meanwhile."""
+        self._on_recompile: Callable[[Compilation], object] = lambda compilation: None
         self._start()
 
     def _start(self) -> None:
         self._serials = Serials()
-        self._seen: list[_Seen] = []
+        self._compiled: list[Compilation] = []
+        self._loaded: list[Compilation] = []
+        self._earlier: defaultdict[Hashable, deque[Signature]] = defaultdict(
+            lambda: deque(maxlen=MOST_EARLIER)
+        )
+        """The last calls of each group."""
+        self._numbers = Counter[Hashable]()
+        """Number of programs so far, by group and code."""
         self._jitted: dict[int, tuple[weakref.ReferenceType[Any], bool]] = {}
         """The jitted functions from before the block, by the id of the function inside, and whether they had
         a program then."""
@@ -261,33 +268,9 @@ class CompileWatch:
 
     def report(self) -> CompilationsReport:
         """Return the compilations so far, inside the block or after it."""
-        earlier: dict[Hashable, list[Signature]] = {}
-        loaded: list[Compilation] = []
-        compiled: list[Compilation] = []
-        for compilation in list(self._seen):
-            if compilation.signature is None:
-                compilation.reason = UNREADABLE
-            else:
-                before = earlier.setdefault((compilation.signature.kind, compilation.signature.group), [])
-                if any(other.functions == compilation.signature.functions for other in before):
-                    compilation.was_compiled_before = False
-                if compilation.was_compiled_before:
-                    compilation.reason = FIRST[compilation.signature.kind] + COMPILED_BEFORE
-                elif compilation.reason is None:
-                    compilation.reason = reason_of(compilation.signature, before)
-                before.append(compilation.signature)
-            row = Compilation(
-                function=compilation.named.name,
-                definition=compilation.named.definition,
-                origin=compilation.origin,
-                seconds=compilation.seconds,
-                reason=compilation.reason,
-                was_compiled_before=compilation.was_compiled_before,
-            )
-            (loaded if compilation.is_cache_hit else compiled).append(row)
         return CompilationsReport(
-            compilations=tuple(compiled),
-            cache_hits=tuple(loaded),
+            compilations=tuple(self._compiled),
+            cache_hits=tuple(self._loaded),
             jax_count=len(self._jax_seconds),
             jax_seconds=sum(self._jax_seconds),
             other_count=len(self._others),
@@ -306,7 +289,7 @@ class CompileWatch:
     @property
     def count(self) -> int:
         """Number of compilations of the watched functions, first ones and recompilations."""
-        return sum(not compilation.is_cache_hit for compilation in list(self._seen))
+        return len(self._compiled)
 
     def _add(self, event: CompileEvent) -> None:
         """Record a compilation. This runs inside the user's call."""
@@ -321,18 +304,43 @@ class CompileWatch:
                 self._others.append(None)
             return
         named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
-        seen = _Seen(
-            named,
-            self._lines.origin(event.lines),
-            float(event.seconds),
-            event.is_cache_hit,
-            self._was_compiled_before(call, named),
-        )
+        signature = None
         # Reading the arguments may run code of the user's classes. The compilation still counts.
         with contextlib.suppress(Exception):
-            signature = signature_of(call, self._serials, named.argument)
-            seen.signature = with_user_paths(signature, call, self._serials)
-        self._seen.append(seen)
+            signature = with_user_paths(
+                signature_of(call, self._serials, named.argument), call, self._serials
+            )
+        with self._reading:
+            compilation = self._compared(event, named, signature)
+            (self._loaded if event.is_cache_hit else self._compiled).append(compilation)
+        if compilation.is_recompilation and not event.is_cache_hit:
+            self._on_recompile(compilation)
+
+    def _compared(self, event: CompileEvent, named: _Named, signature: Signature | None) -> Compilation:
+        """Return a compilation with its reason, and keep its call for those that follow."""
+        was_compiled_before = self._was_compiled_before(event.call, named)
+        reason = UNREADABLE
+        key: Hashable = named[:2]
+        if signature is not None:
+            group = group_of(signature)
+            earlier, key = self._earlier[group], (group, signature.codes)
+            was_compiled_before &= all(call.functions != signature.functions for call in earlier)
+            reason = (
+                FIRST[signature.kind] + COMPILED_BEFORE
+                if was_compiled_before
+                else reason_of(signature, earlier)
+            )
+            earlier.append(signature)
+        self._numbers[key] += 1
+        return Compilation(
+            function=named.name,
+            definition=named.definition,
+            origin=self._lines.origin(event.lines),
+            seconds=float(event.seconds),
+            reason=reason,
+            was_compiled_before=was_compiled_before,
+            number=self._numbers[key],
+        )
 
     def _named(self, call: CompiledCall) -> _Named | None:
         """Return the name and the definition of the function; None for a function of JAX itself."""
