@@ -184,7 +184,7 @@ def test_values_pass_a_transfer_between_slices():
     assert "parameter" in [one.opcode for one in dataflow.producers(Value("main", "negated"))]
     argument = dataflow.argument(Value("main", "array"))
     assert argument is not None
-    assert argument.op_name == "x"
+    assert dataflow.instruction(argument).op_name == "x"
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.data())

@@ -122,6 +122,19 @@ def devices_of(devices: Sequence[Any]) -> ProgramDevices | None:
     return ProgramDevices(np.array([device.id for device in devices], np.int64), device_places(devices))
 
 
+class Described(NamedTuple):
+    """What a collective moves, as a row of a report."""
+
+    row: Collective
+    """The collective, before equal ones are merged."""
+
+    scope: str
+    """The named scopes around it."""
+
+    moved: Movement
+    """What it moves."""
+
+
 def collectives_of(
     module: Module,
     executions: Mapping[str, Executions],
@@ -133,6 +146,31 @@ def collectives_of(
     devices: ProgramDevices | None = None,
 ) -> tuple[tuple[Collective, ...], tuple[str, ...]]:
     """Return the collectives of a program, alike ones merged, and the instructions that are not understood.
+
+    The arguments are those of ``described_collectives``.
+    """
+    described, unread = described_collectives(
+        module, executions, mesh, paths, lines, constraints, because, devices
+    )
+    return merged_collectives(described), unread
+
+
+def merged_collectives(described: Iterable[Described]) -> tuple[Collective, ...]:
+    """Return collectives with alike ones merged, in the order of a report."""
+    return tuple(sorted(merged((one.row, one.scope) for one in described), key=_order))
+
+
+def described_collectives(
+    module: Module,
+    executions: Mapping[str, Executions],
+    mesh: MeshAxes | None,
+    paths: Mapping[str, str],
+    lines: UserLines,
+    constraints: Iterable[Constraint] | None = (),
+    because: Search | None = None,
+    devices: ProgramDevices | None = None,
+) -> tuple[list[Described], tuple[str, ...]]:
+    """Return the collectives of a program, and the instructions that are not understood.
 
     Args:
         module: The program.
@@ -152,8 +190,8 @@ def collectives_of(
         module.once(Dataflow), executions, sizes, paths, lines, _constrained(constraints), because, places
     )
     moved, unread = movements(describe.dataflow, slices)
-    rows = (row for movement in moved for row in describe.collectives(movement))
-    return tuple(sorted(merged(rows), key=_order)), tuple(unread)
+    rows = [Described(*row, movement) for movement in moved for row in describe.collectives(movement)]
+    return rows, tuple(unread)
 
 
 def _order(collective: Collective) -> tuple[bool, int, str, str]:
@@ -275,7 +313,7 @@ class _Describer:
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is moved; None if something else is."""
         parameter = self.dataflow.argument(moved.operand)
-        name = parameter.op_name if parameter is not None else None
+        name = self.dataflow.instruction(parameter).op_name if parameter is not None else None
         if name is None and moved.value.element is None and moved.kind not in REDUCTIONS:
             # The partitioner of JAX 0.12 gives a collective the name of the argument.
             name = moved.instruction.op_name

@@ -80,7 +80,7 @@ def _row(
         dtype=last.shape.dtype,
         axes=None if mesh is None else gathered_axes(value.gathers, mesh),
         op=last.instruction.op_name
-        or (None if argument is None else argument.op_name)
+        or (None if argument is None else dataflow.instruction(argument).op_name)
         or f"%{last.instruction.name}",
         nbytes=last.shape.nbytes,
         sent_nbytes=None if None in times else sum(sent),
@@ -229,7 +229,9 @@ class _Described:
     def _path(self, moved: Movement) -> str | None:
         """Return the path of the argument that is gathered; None if something else is."""
         parameter = self.dataflow.argument(moved.operand)
-        return None if parameter is None else self.paths.get(parameter.op_name or "")
+        return (
+            None if parameter is None else self.paths.get(self.dataflow.instruction(parameter).op_name or "")
+        )
 
     def _is_meant(
         self, value: Repeated, axes: Sequence[str] | None, names: Sequence[str], *, is_sum: bool

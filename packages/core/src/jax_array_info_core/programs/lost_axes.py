@@ -52,7 +52,7 @@ def with_lost_axes(
         name: Name of the function.
     """
     state = _State(outputs, arguments, donated, name)
-    flow = _Flow(module, outputs, arguments)
+    flow = Flow(module, outputs, arguments)
     by_type = by_key(
         (_type(argument), number) for number, argument in enumerate(arguments) if not argument.is_pruned
     )
@@ -91,8 +91,22 @@ class _Leaf(NamedTuple):
 def with_moments(arguments: Sequence[ProgramValue]) -> tuple[ProgramValue, ...]:
     """Return the arguments, each moment of an optimizer with its parameter and the axes that it lacks.
 
-    Only moments count that lack axes of their parameter and have no others. The first key of a parameter can
-    be ``params`` below the name of its argument, too.
+    Only moments count that lack axes of their parameter and have no others.
+    """
+    changed = list(arguments)
+    for number, of in moments_of_arguments(arguments).items():
+        row, parameter = arguments[number], arguments[of]
+        used = sharded_over(row.got)
+        is_asked = row.asked is not None and parameter.asked is not None
+        if is_asked and used is not None and used < _wanted(parameter):
+            changed[number] = _compared(row, parameter, used)
+    return tuple(changed)
+
+
+def moments_of_arguments(arguments: Sequence[ProgramValue]) -> dict[int, int]:
+    """Return the parameter of each moment of an optimizer, both as numbers of arguments.
+
+    The first key of a parameter can be ``params`` below the name of its argument, too.
     """
     names = {argument.path.partition("/")[0] for argument in arguments}
     roots = {name for name in names if any(f"{one.path}/".startswith(f"{name}/params/") for one in arguments)}
@@ -103,15 +117,9 @@ def with_moments(arguments: Sequence[ProgramValue]) -> tuple[ProgramValue, ...]:
             number,
         )
         for number, argument in enumerate(arguments)
-        if argument.asked is not None and not argument.is_pruned
+        if not argument.is_pruned
     ]
-    changed = list(arguments)
-    for moment in moments_among(leaves):
-        row, parameter = arguments[moment.row.number], arguments[moment.parameter.number]
-        used = sharded_over(row.got)
-        if used is not None and used < _wanted(parameter):
-            changed[moment.row.number] = _compared(row, parameter, used)
-    return tuple(changed)
+    return {moment.row.number: moment.parameter.number for moment in moments_among(leaves)}
 
 
 def with_gradients(
@@ -153,7 +161,7 @@ def with_lines(
     arguments, outputs = interface.arguments, interface.outputs
     if not any(value.lost_axes or value.replaces for value in (*arguments, *outputs)):
         return {}
-    flow, search = _Flow(module, outputs, arguments), _Losses(module, moved, lines)
+    flow, search = Flow(module, outputs, arguments), _Losses(module, moved, lines)
     kinds = by_kind(enumerate(arguments))
     near = [alike_arguments(output, kinds, arguments) for output in outputs]
     places = {numbers[0]: place for place, numbers in enumerate(near) if len(numbers) == 1}
@@ -249,8 +257,8 @@ class _State:
         return self._donated[number] or (is_first and self._is_step)
 
 
-class _Flow:
-    """Searches for what computes the outputs of a program."""
+class Flow:
+    """Arguments and outputs as values of a program, and searches for what computes the outputs."""
 
     def __init__(
         self, module: Module, outputs: Sequence[ProgramValue], arguments: Sequence[ProgramValue]
@@ -258,6 +266,7 @@ class _Flow:
         self._dataflow = module.once(Dataflow)
         self._entry = module.computations[module.entry]
         self._numbers = [number for number, argument in enumerate(arguments) if not argument.is_pruned]
+        self._places = {number: place for place, number in enumerate(self._numbers)}
         parameters = sum(len(parameter.shapes) for parameter in module.parameters())
         # Tokens of ordered effects are the first parameters, and the first outputs.
         self._first = max(parameters - len(self._numbers), 0)
@@ -267,6 +276,22 @@ class _Flow:
         """Return an output as a value of the program."""
         root = self._entry.root
         return Value(self._entry.name, root.name, self._first_output + place if root.groups else None)
+
+    def argument(self, number: int) -> Value | None:
+        """Return an argument as a value of the program; None if it is pruned."""
+        if number not in self._places:
+            return None
+        place, parameters = self._first + self._places[number], self._entry.parameters
+        is_tuple = len(parameters) == 1 and bool(parameters[0].groups)
+        return Value(self._entry.name, parameters[0 if is_tuple else place].name, place if is_tuple else None)
+
+    def number(self, value: Value) -> int | None:
+        """Return the number of the argument that a value of the program is; None for other values."""
+        instruction = self._dataflow.instruction(value)
+        if instruction.opcode != "parameter" or value.computation != self._entry.name:
+            return None
+        place = instruction.parameter_number + (value.element or 0) - self._first
+        return self._numbers[place] if 0 <= place < len(self._numbers) else None
 
     def of(self, place: int) -> tuple[bool, set[int]]:
         """Return whether a transposed operation computes an output, and the arguments that it depends on.
@@ -279,10 +304,8 @@ class _Flow:
         for at, instruction in self._dataflow.walk(start):
             if _is_transposed(instruction):
                 return False, set(self._numbers)
-            if instruction.opcode == "parameter" and at.computation == self._entry.name:
-                number = instruction.parameter_number + (at.element or 0) - self._first
-                if 0 <= number < len(self._numbers):
-                    reached.add(self._numbers[number])
+            if (number := self.number(at)) is not None:
+                reached.add(number)
         return False, reached
 
 

@@ -34,7 +34,15 @@ from ..xla.hlo.module import Module
 from ..xla.hlo.replica_groups import ProgramSlices
 from ..xla.hlo.resharding import replicated_values
 from .because import Reasons
-from .collectives import ProgramDevices, collectives_of, devices_of, runs_of, totals_of
+from .collectives import (
+    Described,
+    ProgramDevices,
+    described_collectives,
+    devices_of,
+    merged_collectives,
+    runs_of,
+    totals_of,
+)
 from .compiled import (
     CompiledStages,
     caveats_of,
@@ -42,10 +50,12 @@ from .compiled import (
     shortage,
 )
 from .control_flow import flops_of
+from .costs import cost_shares
 from .donations import donatable, donations_of, sharing
 from .full_replication import rematerializations_of, repeated_of
 from .lost_axes import with_lines
 from .memory import figures_of, saved_of, timeline_of, with_host_apart, with_temporaries
+from .parameters import Parameters
 from .updates import Interface, sharded_over
 from .work import Causes, work_of
 
@@ -122,6 +132,25 @@ class Program:
         interface, lowered = self.interface, self.compiled.stages.lowered
         return Reasons(interface.arguments, interface.outputs, lowered, self.lines)
 
+    @cached_property
+    def described(self) -> tuple[list[Described], tuple[str, ...]]:
+        """The collectives, and the instructions that are not understood."""
+        return described_collectives(
+            self.module,
+            self.module.once(executions),
+            self.interface.mesh,
+            self.paths,
+            self.lines,
+            self.interface.constraints,
+            self.because if self.explains else None,
+            self.devices,
+        )
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The parameters among the arguments."""
+        return Parameters(self.module, self.interface, self.compiled.stages.traced)
+
     def because(self, *about: Any) -> tuple[Because, ...]:
         """Return what a collective is needed for, as ``Reasons.of``."""
         return self.parts.made("reasons of collectives", lambda: self.reasons.of(*about), ())
@@ -136,17 +165,8 @@ def _flops(program: Program, _: Fields) -> Fields:
 
 def _collectives(program: Program, _: Fields) -> Fields:
     """Return the fields of a report on what is sent, and on what of it could not be read."""
-    module, interface = program.module, program.interface
-    collectives, unread = collectives_of(
-        module,
-        module.once(executions),
-        interface.mesh,
-        program.paths,
-        program.lines,
-        interface.constraints,
-        program.because if program.explains else None,
-        program.devices,
-    )
+    module, (described, unread) = program.module, program.described
+    collectives = merged_collectives(described)
     local = (row for row in module.unknown_types if not may_send(row))
     return {
         "device_count": program.device_count,
@@ -276,6 +296,18 @@ def _timeline(program: Program, fields: Fields) -> Fields:
     return {"timeline": timeline_of(about, fields["memory"], program.module, program.lines)}
 
 
+def _parameters(program: Program, _: Fields) -> Fields:
+    """Return the field of a report on parameters."""
+    return {"parameters": program.parameters.rows()}
+
+
+def _costs(program: Program, fields: Fields) -> Fields:
+    """Return the field of a report on what a device does for each parameter."""
+    saved = None if fields["memory"] is None else fields["memory"].saved
+    arguments, (described, _) = program.interface.arguments, program.described
+    return {"costs": cost_shares(program.parameters, arguments, described, saved, program.lines)}
+
+
 def _caveats(program: Program, fields: Fields) -> Fields:
     """Return the field of a report on what differs elsewhere or is unsure."""
     interface, module = program.interface, program.module
@@ -306,6 +338,8 @@ PARTS: Mapping[str, Callable[[Program, Fields], Fields]] = {
     "temporaries": _temporaries,
     "fit": _fit,
     "schedule": _timeline,
+    "parameters": _parameters,
+    "costs of parameters": _costs,
     "other caveats": _caveats,
 }
 """Parts of the report by name: each makes fields of it from the compiled program and earlier fields."""

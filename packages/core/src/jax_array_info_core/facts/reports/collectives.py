@@ -107,16 +107,20 @@ class Collective(ArrayType):
     @property
     def total_nbytes(self) -> int | None:
         """Bytes that all of them send in one call of the program; None if ``times`` is."""
-        return None if self.times is None else self.bound_nbytes
+        return self.nbytes_of(self.count)
+
+    def nbytes_of(self, count: int) -> int | None:
+        """Return the bytes that a number of equal ones send in one call; None if ``times`` is."""
+        return None if self.times is None else self._nbytes(self.times, count)
 
     @property
     def bound_nbytes(self) -> int | None:
         """Most bytes that all of them may send in one call of the program; None if no bound is known."""
         times = self.at_most if self.times is None else self.times
-        return None if times is None else self._nbytes(times)
+        return None if times is None else self._nbytes(times, self.count)
 
-    def _nbytes(self, times: int) -> int:
-        return self.sent_nbytes * self.count * times - self.excess * self.count * times // self.group_size
+    def _nbytes(self, times: int, count: int) -> int:
+        return self.sent_nbytes * count * times - self.excess * count * times // self.group_size
 
     @property
     def each_words(self) -> str:
@@ -131,7 +135,7 @@ class Collective(ArrayType):
 
         None if it is not known.
         """
-        return self.bound_nbytes if self.times_within is None else self._nbytes(self.times_within)
+        return self.bound_nbytes if self.times_within is None else self._nbytes(self.times_within, self.count)
 
     @property
     def is_in_loop(self) -> bool:

@@ -26,6 +26,9 @@ _IDENTITIES = operations(Passing.SAME)
 _JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute", "concatenate"})
 """Operations whose result has the values of all operands, or whose results have the values of one each."""
 
+_SUMS = frozenset({"all-reduce", "reduce-scatter"})
+"""Operations with as many results as operands, each computed from one of them."""
+
 _CALLS = frozenset({"async", "call", "fusion"})
 """Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
 
@@ -79,6 +82,7 @@ class Dataflow:
         self.module = module
         self._invariant: dict[tuple[str, int], bool] = {}
         self._following: dict[Value, tuple[Value, ...]] = {}
+        self._arguments: dict[Value, Value | None] = {}
 
     @cached_property
     def sites(self) -> dict[str, list[CallSite]]:
@@ -106,12 +110,18 @@ class Dataflow:
         """Return the instruction of a value."""
         return self.module.computations[value.computation].by_name[value.name]
 
-    def argument(self, value: Value) -> Instruction | None:
+    def argument(self, value: Value) -> Value | None:
         """Return the parameter of the program that a value is a copy, a part or another form of.
 
-        None if the value is computed. An argument that a loop passes on unchanged is found in each iteration.
+        None if the value is computed. An argument that a loop passes on unchanged is found in each iteration,
+        and one that a loop stacks part by part in the stack.
         """
-        argument: Instruction | None = None
+        if value not in self._arguments:
+            self._arguments[value] = self._find_argument(value)
+        return self._arguments[value]
+
+    def _find_argument(self, value: Value) -> Value | None:
+        argument: Value | None = None
         seen: set[Value] = set()
         pending = [value]
         while pending:
@@ -121,14 +131,37 @@ class Dataflow:
             seen.add(at)
             instruction = self.instruction(at)
             if instruction.opcode == "parameter" and at.computation == self.module.entry:
-                if argument is not None and argument is not instruction:
+                if argument not in (None, at):
                     return None
-                argument = instruction
-            elif sources := self.sources(at):
+                argument = at
+            elif sources := self.sources(at) or self._stacked(at, instruction):
                 pending += sources
-            else:
+            elif not self._is_constant(at, instruction):
                 return None
         return argument
+
+    def _stacked(self, value: Value, instruction: Instruction) -> list[Value]:
+        """Return the parts of a value that a loop fills part by part; [] for others."""
+        if instruction.opcode == "dynamic-update-slice":
+            return [Value(value.computation, name) for name in instruction.operands[:2]]
+        is_carried = instruction.opcode == "while" or self._is_of_loop(value, instruction)
+        return self._before(value, instruction, is_within_turn=False) if is_carried else []
+
+    def _is_of_loop(self, value: Value, instruction: Instruction) -> bool:
+        """Return whether a value is what a loop passes to each of its turns."""
+        sites = self.sites[value.computation] if instruction.opcode == "parameter" else []
+        return any(site.instruction.opcode == "while" for site in sites)
+
+    def _is_constant(self, value: Value, instruction: Instruction) -> bool:
+        """Return whether a value is a constant, one in each of its elements, or not yet written."""
+        if instruction.custom_call_target == "AllocateBuffer":
+            return True
+        at: Value | None = value
+        if instruction.opcode == "broadcast":
+            at = Value(value.computation, instruction.operands[0])
+        while at is not None and (instruction := self.instruction(at)).opcode != "constant":
+            at = self.same(at)
+        return at is not None
 
     def producers(self, value: Value) -> Iterator[Instruction]:
         """Yield the instructions that a value is computed from, nearest first."""
@@ -177,7 +210,7 @@ class Dataflow:
         """Return the values that a value is computed from in one step."""
         within, element, operands = value.computation, value.element, instruction.operands
         sites = self.sites[within] if instruction.opcode == "parameter" else []
-        if is_within_turn and any(site.instruction.opcode == "while" for site in sites):
+        if is_within_turn and self._is_of_loop(value, instruction):
             return []
         if sources := self.sources(value, is_exact=is_within_turn):
             return sources
@@ -185,6 +218,8 @@ class Dataflow:
             return self._ends(instruction, element)
         if instruction.opcode == "conditional":
             return [*self._ends(instruction, element), Value(within, operands[0])]
+        if element is not None and instruction.opcode.removesuffix("-start") in _SUMS:
+            operands = operands[element : element + 1]
         values = [Value(within, name) for name in operands]
         for site in sites:
             if site.instruction.opcode == "while":

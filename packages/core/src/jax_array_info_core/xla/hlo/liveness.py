@@ -123,6 +123,13 @@ def temporaries_of(
     )
 
 
+def highest_buffers(module: Module) -> list[Buffer]:
+    """Return the buffers of the temporary values where the schedule needs the most bytes for them."""
+    buffers = _temporary_buffers(module.once(schedule_of))
+    time = _highest_time(buffers)
+    return [buffer for buffer in buffers if any(start <= time <= end for start, end in buffer.spans)]
+
+
 def live_bytes_of(
     module: Module, nearest: Callable[[Iterable[Instruction]], Instruction | None], most_points: int
 ) -> LiveBytes:

@@ -1,0 +1,263 @@
+"""Parameters among the arguments of a compiled program, and the products and gradients of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from ..base.grouping import by_key, sums_by_key
+from ..compat.jaxprs import jaxpr_gradients
+from ..compat.residuals import passes_are_named
+from ..facts.reports.layers import Parameter
+from ..facts.reports.program_values import ProgramValue
+from ..xla.hlo.buffers import is_elementwise
+from ..xla.hlo.collectives import COLLECTIVES
+from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.flops import costs
+from ..xla.hlo.liveness import highest_buffers
+from ..xla.hlo.loops import executions
+from ..xla.hlo.module import PASSING, Instruction, Module
+from ..xla.hlo.source import pass_of
+from .collectives import computes
+from .lost_axes import Flow, moments_of_arguments
+from .updates import Interface, alike_arguments, by_kind
+
+_WAY = COLLECTIVES.union(
+    PASSING,
+    ("async", "call", "concatenate", "conditional", "dynamic-update-slice", "fusion", "get-tuple-element"),
+    ("parameter", "tuple", "while"),
+)
+"""Operations on the way of a gradient to an output, besides those on single elements."""
+_LABELS = ("int32", "int64")
+"""Dtypes of labels and tokens, which are next to other data."""
+
+
+class Product(NamedTuple):
+    """A dot or a convolution of a program."""
+
+    value: Value
+    """The result."""
+
+    instruction: Instruction
+    """The instruction."""
+
+    flops: int
+    """Operations in one call, as far as ``known_dot_flops`` has them."""
+
+    reads: tuple[int | None, ...]
+    """Number of the argument that each operand is a form of; None for one that is computed."""
+
+
+class Parameters:
+    """Parameters of a program by the number of the argument, and what belongs to each of them.
+
+    - An argument is trained if an output with its shape, dtype and keys is computed from a gradient, and if
+      its first use is in a derivative. Moments of an optimizer are neither.
+    - An argument of which a product reads a form, with another operand that is computed, is a weight. It is a
+      parameter also where it is not trained, and so are the floating arguments below the same name.
+    - Not among them are data, from which a product computes a gradient of a parameter; integers; and
+      arguments that return changed, such as a cache.
+
+    Args:
+        module: The compiled program.
+        interface: Its arguments and outputs.
+        traced: The ``jax.stages.Traced`` that it is compiled from; None if it is not known.
+    """
+
+    def __init__(self, module: Module, interface: Interface, traced: Any) -> None:
+        self._module, self._dataflow = module, module.once(Dataflow)
+        self._arguments, self._outputs = interface.arguments, interface.outputs
+        self._flow = Flow(module, self._outputs, self._arguments)
+        self._tells_passes = passes_are_named(traced)
+        gradients = [] if traced is None else jaxpr_gradients(traced.jaxpr)
+        is_whole = len(gradients) == len(self._outputs)
+        self._gradients = gradients if is_whole else [False] * len(self._outputs)
+        self._moments = moments_of_arguments(self._arguments)
+        self._ways: dict[int, list[tuple[Value, Instruction]]] = {}
+
+    @cached_property
+    def products(self) -> list[Product]:
+        """The products that run."""
+        runs, found = self._module.once(executions), []
+        for name, computation in self._module.computations.items():
+            for place, products, *_ in () if runs[name].runs == {} else computation.once(costs):
+                if products:
+                    instruction = computation.instructions[place]
+                    operands = [Value(name, operand) for operand in instruction.operands]
+                    times = (runs[name].runs or {}).get((), 0)
+                    reads = tuple(map(self._argument, operands))
+                    value = Value(name, instruction.name, 0 if instruction.groups else None)
+                    found.append(Product(value, instruction, 2 * products * times, reads))
+        return found
+
+    def _argument(self, value: Value) -> int | None:
+        """Return the number of the argument that a value is a form of."""
+        argument = self._dataflow.argument(value)
+        return None if argument is None else self._flow.number(argument)
+
+    @cached_property
+    def _alike(self) -> list[list[int]]:
+        """Numbers of the arguments that each output may replace or be the gradient of."""
+        kinds = by_kind(
+            (number, argument)
+            for number, argument in enumerate(self._arguments)
+            if _is_floating(argument.dtype)
+        )
+        return [alike_arguments(output, kinds, self._arguments) for output in self._outputs]
+
+    def _way(self, place: int) -> list[tuple[Value, Instruction]]:
+        """Return the values on the way of a gradient to an output, nearest to the output first."""
+        if place not in self._ways:
+            self._ways[place] = self._walk(self._flow.start(place))
+        return self._ways[place]
+
+    def _walk(self, value: Value) -> list[tuple[Value, Instruction]]:
+        return [*self._dataflow.walk(value, stops=self._ends)]
+
+    @cached_property
+    def _product_ids(self) -> set[int]:
+        return {id(product.instruction) for product in self.products}
+
+    def _ends(self, instruction: Instruction) -> bool:
+        """Return whether an operation computes a gradient from other values, or is none of a gradient.
+
+        An optimizer can have products of its own, such as Muon. They are of no pass.
+        """
+        if id(instruction) in self._product_ids:
+            return not self._tells_passes or pass_of(instruction.op_name) is not None
+        plain = instruction.opcode.removesuffix("-start").removesuffix("-done")
+        return not (plain in _WAY or instruction.opcode in _WAY or is_elementwise(instruction))
+
+    @cached_property
+    def _trained(self) -> dict[int, list[int]]:
+        """Places of the outputs of each trained argument, which replace it or are its gradient."""
+        trained: dict[int, list[int]] = {}
+        for place, alike in enumerate(self._alike):
+            near = [number for number in alike if number not in self._moments and self._is_derived(number)]
+            if len(near) == 1 and self._is_from_gradient(place):
+                trained.setdefault(near[0], []).append(place)
+        return trained
+
+    def _is_from_gradient(self, place: int) -> bool:
+        return self._gradients[place] or any(
+            computes(instruction) and pass_of(instruction.op_name) == "backward"
+            for _, instruction in self._way(place)
+        )
+
+    def _is_derived(self, number: int) -> bool:
+        """Return whether what an argument is first used for belongs to a derivative, as far as names tell."""
+        argument = self._flow.argument(number)
+        if argument is None or not self._tells_passes:
+            return argument is not None
+        users = self._dataflow.consumers(argument, is_end=_is_first_use)
+        return any(_is_first_use(user) and pass_of(user.op_name) is not None for user in users)
+
+    @cached_property
+    def _of_gradient(self) -> dict[Value, int | None]:
+        """The trained argument whose gradient a value is on the way of; None for several."""
+        found: dict[Value, int | None] = {}
+        for number, places in self._trained.items():
+            for place in places:
+                for value, _ in self._way(place):
+                    found[value] = number if found.get(value, number) == number else None
+        return found
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the parameters, in the order of the arguments."""
+        data, weights = set[int | None](), set[int | None]()
+        for product in self.products:
+            if self._of_gradient.get(product.value) is not None:
+                data.update(product.reads)
+            elif None in product.reads:
+                weights.update(product.reads)
+        names = {number: one.path.partition("/")[0] for number, one in enumerate(self._arguments)}
+        of_trained = {names[number] for number in self._trained}
+        of_data = {names[number] for number in data if number is not None}
+        of_data |= {names[number] for number, one in enumerate(self._arguments) if _is_label(one)}
+        below = of_trained | ({names[number] for number in weights if number is not None} - of_data)
+        changed = self._changed
+        frozen = {
+            number
+            for number, argument in enumerate(self._arguments)
+            if names[number] in below
+            and _is_floating(argument.dtype)
+            and number not in {*data, *changed, *self._moments}
+            and (self._is_derived(number) or not self._trained)
+        }
+        return tuple(sorted(frozen | self._trained.keys()))
+
+    @cached_property
+    def _changed(self) -> set[int]:
+        """Numbers of the arguments that may return with other values."""
+        return {
+            number
+            for place, alike in enumerate(self._alike)
+            for number in alike
+            if self._argument(self._flow.start(place)) != number
+        }
+
+    def of_product(self, product: Product) -> int | None:
+        """Return the only parameter that a product reads, or whose gradient it computes."""
+        read = set(self.numbers).intersection(product.reads)
+        return read.pop() if len(read) == 1 else None if read else self._of_gradient.get(product.value)
+
+    def of_gradient(self, value: Value) -> int | None:
+        """Return the parameter whose gradient a value is on the way of."""
+        return None if self._argument(value) in self.numbers else self._of_gradient.get(value)
+
+    def rows(self) -> tuple[Parameter, ...]:
+        """Return the parameters as rows of a report."""
+        moments = by_key((of, self._arguments[number].path) for number, of in self._moments.items())
+        held = sums_by_key(self._held_gradients())
+        return tuple(
+            Parameter(
+                path=self._arguments[number].path,
+                moments=tuple(moments.get(number, ())),
+                gradient_nbytes=held.get(number),
+            )
+            for number in self.numbers
+        )
+
+    def _held_gradients(self) -> Iterator[tuple[int, int]]:
+        """Yield the parameter and the bytes of each gradient that is an output or live at the peak."""
+        for number, places in self._trained.items():
+            for place in places:
+                nbytes = self._outputs[place].nbytes
+                if nbytes is not None and self._is_gradient(number, self._way(place)):
+                    yield number, nbytes
+        for buffer in highest_buffers(self._module):
+            of = {
+                of_writer
+                for writer in buffer.writers
+                if (of_writer := self._of_gradient.get(writer.value)) is not None
+                and self._is_gradient(of_writer, self._walk(writer.value))
+            }
+            if len(of) == 1:
+                yield of.pop(), buffer.shape.nbytes
+
+    def _is_gradient(self, number: int, way: list[tuple[Value, Instruction]]) -> bool:
+        """Return whether a value is a gradient: it does not depend on the argument, or its pass is named.
+
+        Args:
+            number: The argument.
+            way: The way of the gradient to the value.
+        """
+        if all(self._flow.number(value) != number for value, _ in way):
+            return True
+        last = next((instruction for _, instruction in way if _is_first_use(instruction)), None)
+        return last is not None and pass_of(last.op_name) == "backward"
+
+
+def _is_first_use(instruction: Instruction) -> bool:
+    """Return whether an operation computes something of an array, and does not only store it."""
+    return computes(instruction) and instruction.opcode != "dynamic-update-slice"
+
+
+def _is_floating(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
+def _is_label(argument: ProgramValue) -> bool:
+    return argument.dtype in _LABELS and len(argument.shape) > 0
