@@ -54,7 +54,7 @@ class Parameters:
 
     - An argument is trained if an output with its shape, dtype and keys is computed from a gradient, and if
       its first use is in a derivative. Moments of an optimizer are neither.
-    - An argument of which a product reads a form, with another operand that is computed, is a weight. It is a
+    - An argument that a product reads, with another operand that is computed, is a weight. It is a
       parameter also where it is not trained, and so are the floating arguments below the same name.
     - Not among them are data, from which a product computes a gradient of a parameter; integers; and
       arguments that return changed, such as a cache.
