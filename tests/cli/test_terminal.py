@@ -39,6 +39,7 @@ PICTURES = {
     "run": ("run", "--devices", "2", "program.py"),
     "run in processes": ("run", "--devices", "1", "--processes", "2", "program.py"),
     "program": (*COMPILED, *ARRAYS),
+    "layers": ("layers", *COMPILED[1:], *ARRAYS),
     "why": ("why", *COMPILED[1:], *ARRAYS),
     "demo": ("demo", "--devices", "2"),
 }
@@ -150,7 +151,7 @@ def test_help_fits_the_terminal_up_to_80_columns(call, command, columns):
     assert max(map(len, text.splitlines())) <= 80
 
 
-NEED_JAX = {"all devices": 1, "devices": 1, "demo": 1, "program": 2, "why": 2}
+NEED_JAX = {"all devices": 1, "devices": 1, "demo": 1, "layers": 2, "program": 2, "why": 2}
 """Exit code without JAX. ``run`` is the user's program."""
 
 

@@ -42,6 +42,8 @@ MANY_CHOICES = ("ArrayReport", "CheckReport", "GrowthReport", "ProgramReport")
 NEVER_SHOWN = {
     ("AdviceReport", "name"),  # given in the command
     ("ArrayReport", "default_memory_kind"),
+    ("CostShare", "parameters"),  # print_layers adds them up
+    ("CostShare", "scope"),
     ("ArrayReport", "invariant_axes"),  # those that are also manual axes
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
@@ -56,6 +58,7 @@ NEVER_SHOWN = {
     ("HostSummary", "boot_id"),  # counted
     ("HostSummary", "digest"),
     ("HostSummary", "platform"),
+    ("LayerRow", "paths"),  # counted
     ("LiveArrayGroup", "replicated_over"),  # of arrays with replicas
     ("LiveArrayGroup", "memory_kind"),
     ("LiveArrayTotal", "of"),  # derived from the groups, whatever the file contains
@@ -78,6 +81,8 @@ NEVER_SHOWN = {
     ),
     ("LogReport", "root_ranks"),  # those of the headline
     ("MemoryProfileReport", "device_nbytes"),
+    ("Parameter", "moments"),  # print_layers adds them up
+    ("Parameter", "path"),
     ("ProgramReport", "unread_local"),  # among those of unread
     ("Remedy", "resolved"),  # findings of the program name the change
     ("RemedyPlace", "function"),

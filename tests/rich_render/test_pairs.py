@@ -33,6 +33,7 @@ PAIRS = {
     "caches": (jai.print_compile_caches, jai.compile_caches_report, tuple),
     "check": (jai.print_check, jai.check_report, lambda: (PLANNED,)),
     "hosts": (jai.print_hosts, jai.hosts_report, lambda: (jai.devices_report(),)),
+    "layers": (jai.print_layers, jai.layers_report, compiled),
     "live": (jai.print_array_stats, jai.live_array_report, tuple),
     "log": (jai.print_log, jai.log_report, lambda: ([WARNING],)),
     "memory": (jai.pretty_memory_stats, jai.memory_report, lambda: (jax.devices()[0],)),

@@ -100,7 +100,7 @@ def refused(*kinds: type[Exception], prefix: str = "", is_invalid: bool = True) 
 
 _TAKEN = {
     "TreeReport": "jai-cli tree, check and diff take it",
-    "ProgramReport": "jai-cli diff takes it",
+    "ProgramReport": "jai-cli diff and layers take it",
     "LiveArrayReport": "jai-cli hosts takes a folder with that of each process, written by save_report",
     "DevicesReport": "jai-cli hosts takes a folder with that of each process, written by save_report",
 }

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from .programs.program_diff import (
         program_diff_report as program_diff_report,
     )
+    from .programs.layers import layers_report as layers_report
     from .programs.program_report import (
         program_report as program_report,
         program_timeline_report as program_timeline_report,
@@ -137,6 +138,7 @@ _PLACES = {
     ".arrays.labels": "label_array label_of",
     ".arrays.meshes": "mesh_report planned_mesh_report",
     ".programs.gates": "assert_no_regression",
+    ".programs.layers": "layers_report",
     ".programs.reshard": "reshard_report",
     ".trees.tree_diff": "tree_diff_report",
     ".trees.checks.check": "assert_tree check_report",

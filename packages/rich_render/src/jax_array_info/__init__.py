@@ -16,6 +16,8 @@ Why is it sharded like this?
     print_propagation(step, *args)
 What does my step send, and why? Which line keeps most for the backward pass?
     print_program(step, *args)
+What does each layer cost: bytes held, sent and saved, FLOPs?
+    print_layers(step, *args)
 Which change of a sharding makes it better?
     print_report(load_report("advice.json"))
 What does it send on a TPU or GPU that I don't have? Needs libtpu, or JAX's CUDA plugin
@@ -101,6 +103,7 @@ if TYPE_CHECKING:
         json_schema as json_schema,
         label_array as label_array,
         label_of as label_of,
+        layers_report as layers_report,
         live_array_report as live_array_report,
         load_report as load_report,
         load_tree as load_tree,
@@ -157,6 +160,7 @@ if TYPE_CHECKING:
     from .verbs.explain import (
         explain_errors as explain_errors,
     )
+    from .verbs.layers import print_layers as print_layers
     from .verbs.oom import (
         report_on_oom as report_on_oom,
     )
@@ -183,11 +187,11 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "jax_array_info_core": (
-        "ArrayInfoError ArrayTracker CheckError CompileWatch Config MemoryRecorder PathRules "
-        "ShardingLayout array_report assert_donated assert_no_collective assert_no_conflict "
-        "assert_no_regression assert_sent assert_tree assert_work_divided assert_program_sharding "
-        "check_report collect_reports compile_caches_report config devices_report from_json gather_reports "
-        "hosts_report json_schema label_array label_of live_array_report load_report load_tree log_report "
+        "ArrayInfoError ArrayTracker CheckError CompileWatch Config MemoryRecorder PathRules ShardingLayout "
+        "array_report assert_donated assert_no_collective assert_no_conflict assert_no_regression "
+        "assert_sent assert_tree assert_work_divided assert_program_sharding check_report collect_reports "
+        "compile_caches_report config devices_report from_json gather_reports hosts_report json_schema "
+        "label_array label_of layers_report live_array_report load_report load_tree log_report "
         "memory_profile_report memory_report planned_mesh_report mesh_report metrics planned_report "
         "program_diff_report program_report program_timeline_report propagation_report record_memory "
         "reshard_report save_report save_tree shard_report sharded_structs sharding_layout spec_layout "
@@ -198,6 +202,7 @@ _PLACES = {
     ".export.formats": "save_picture to_html to_svg",
     ".pictures.text": "array_picture",
     ".verbs.explain": "explain_errors",
+    ".verbs.layers": "print_layers",
     ".verbs.memory": (
         "pretty_memory_stats print_memory_profile print_memory_stats print_growth print_array_stats"
     ),

@@ -32,6 +32,7 @@ _QUESTIONS = {
     "diff": "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
     "run": "Which arrays does my program leave alive, and how are they sharded?",
     "program": "What does XLA make of my function, and what does it send over each mesh axis?",
+    "layers": "What does each layer cost: bytes held, sent and saved, and FLOPs?",
     "advise": "Which change of a sharding makes my function better, and by how much?",
     "why": "Why is each value of my function sharded as it is, and where is a mesh axis lost?",
     "log": "What killed this job, in which rank, and what is to be done?",
@@ -49,7 +50,7 @@ _SHARED = {
     **dict.fromkeys(("mesh", "explain"), "show"),
     **dict.fromkeys(("check", "diff"), "tree"),
     **dict.fromkeys(("demo", "devices"), "run"),
-    "why": "program",
+    **dict.fromkeys(("layers", "why"), "program"),
 }
 """The modules of commands that are not in one of their name."""
 _EPILOG = """

@@ -14,10 +14,10 @@ from jax_array_info_core.base.quantities import as_seconds, parse_bytes
 
 from ..output import Problems, ignore_codes_option, refused
 from ..reporting import Answer, report_command
-from ..simulated_devices import MAX_DEVICES, require_jax
+from ..simulated_devices import require_jax
 from ..user_code.compiling import NotCompiledError
 from . import shown_on_stderr
-from .program import devices_options, function_options, requested
+from .program import devices_options, function_options, to_compile
 
 if TYPE_CHECKING:
     from jax_array_info_core.facts.reports.advice import Remedy
@@ -132,9 +132,6 @@ def advise(
     Exits with 0, whether a change helps or not, with 1 if the function does not compile or a change of
     --fail-on-better helps, and with 2 if there is no answer.
     """
-    from jax_array_info_core.compat.topology_names import parse_topology
-    from jax_array_info_core.errors import TopologyError
-    from jax_array_info_core.layouts import parse_mesh
     from jax_array_info_core.programs.advice.judging import Scale
     from jax_array_info_core.programs.advice.search import advised
 
@@ -142,27 +139,13 @@ def advise(
 
     require_jax()
     problems = Problems()
-    if dcn is not None and topology is None:
-        problems.add(["--dcn needs --topology, such as '2*v5p:2x2x2'"])
     seconds = problems.catch("--budget", as_seconds, budget)
     min_nbytes = problems.catch("--min-size", parse_bytes, min_size)
     least = problems.catch("--fail-on-better", _percent, fail_on_better)
-    request = requested(
-        problems,
-        function,
-        mesh,
-        args_from,
-        arrays,
-        most_devices=MAX_DEVICES,
-        topology=topology,
-        dcn=problems.catch("--dcn", parse_mesh, dcn),
-        ignore_codes=ignore_codes,
-    )
+    named = (function, mesh, args_from, arrays)
+    request = to_compile(problems, named, topology, dcn, ignore_codes=ignore_codes)
     assert seconds is not None
     assert min_nbytes is not None
-    if topology is not None:
-        with refused(TopologyError):
-            parse_topology(topology)
     scale = Scale.of(topology, balance, min_nbytes)
     engine = SourceEngine(
         request,

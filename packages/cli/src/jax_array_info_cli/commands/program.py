@@ -1,11 +1,12 @@
-"""``jai-cli program`` and ``why``: what XLA and Shardy make of a function in a file."""
+"""``jai-cli program``, ``layers`` and ``why``: what XLA and Shardy make of a function in a file."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -26,21 +27,18 @@ from ..simulated_devices import MAX_DEVICES
 from ..user_code import parse_function
 from ..user_code.compiling import NotCompiledError, Request, propagation_on, report_on
 from . import shown_on_stderr
+from .tree import read_or_refuse
 
 if TYPE_CHECKING:
+    from jax_array_info_core.facts.reports.layers import Grouping
     from jax_array_info_core.geometry.layouts.notation import ArrayNotation
+    from jax_array_info_core.reports import ProgramReport
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 _IS_UNKNOWN = re.compile(r"UNIMPLEMENTED|not found for platform cpu|interpret mode is supported on CPU")
 """Parts of the messages of JAX and XLA on what the CPU lacks."""
 _WITH_TOPOLOGY = "The CPU has no such operation: compile for TPUs or GPUs, such as --topology v5e:2x2."
-function_options = with_options(
-    click.argument("function", metavar="FILE:FUNCTION", type=click.Path()),
-    click.option(
-        "--mesh",
-        required=True,
-        metavar="AXIS=SIZE,...",
-        help="Mesh axes and their sizes, such as fsdp=4,tensor=2.",
-    ),
+_argument_options = with_options(
     click.option(
         "--args-from",
         metavar="FILE:FUNCTION",
@@ -57,6 +55,19 @@ function_options = with_options(
         " replicated. Repeat the option for each argument.",
     ),
 )
+
+
+def _function_options(metavar: str, *, needs_mesh: bool) -> Callable[[_F], _F]:
+    """Return a decorator that adds a function with its mesh and its arguments to a command."""
+    sizes = "Mesh axes and their sizes, such as fsdp=4,tensor=2."
+    return with_options(
+        click.argument("function", metavar=metavar, type=click.Path()),
+        click.option("--mesh", required=needs_mesh, metavar="AXIS=SIZE,...", help=sizes),
+        _argument_options,
+    )
+
+
+function_options = _function_options("FILE:FUNCTION", needs_mesh=True)
 """Adds ``FILE:FUNCTION``, ``--mesh``, ``--args-from`` and ``--arg`` to a command."""
 
 devices_options = with_options(
@@ -148,23 +159,14 @@ def program(
     --hbm, and with 2 if there is no answer, for example because the file cannot be read. A part of the report
     that fails because of an error in jax-array-info is left out, and named.
     """
-    from jax_array_info_core.compat.topology_names import parse_topology
-    from jax_array_info_core.errors import TopologyError
     from jax_array_info_core.geometry.layouts.links import parse_bandwidths
-    from jax_array_info_core.layouts import parse_mesh
 
     problems = Problems()
-    if dcn is not None and topology is None:
-        problems.add(["--dcn needs --topology, such as '2*v5p:2x2x2'"])
-    request = requested(
+    request = to_compile(
         problems,
-        function,
-        mesh,
-        args_from,
-        arrays,
-        most_devices=MAX_DEVICES,
-        topology=topology,
-        dcn=problems.catch("--dcn", parse_mesh, dcn),
+        (function, mesh, args_from, arrays),
+        topology,
+        dcn,
         bandwidths=problems.catch("--bandwidth:", parse_bandwidths, bandwidths),
         ignore_codes=ignore_codes,
         min_nbytes=min_nbytes,
@@ -172,24 +174,58 @@ def program(
         steady=steady,
         hbm_nbytes=problems.catch("--hbm", device_nbytes, hbm),
     )
-    if topology is not None:
-        with refused(TopologyError):
-            parse_topology(topology)
-    from jax_array_info import explain_errors
-
-    try:
-        with explain_errors():
-            report = report_on(request)
-    except NotCompiledError as error:
-        problem = str(error)
-        if topology is None and _IS_UNKNOWN.search(problem):
-            problem = f"{problem.rstrip('.')}. {_WITH_TOPOLOGY}"
-        click.echo(f"Error: {shown_on_stderr(problem)}", err=True)
+    report = _compiled(request)
+    if report is None:
         return Answer((), has_finding=True)
     # Whether it fits --hbm or a GPU follows from its memory; the compiler for TPUs tells.
     has_limit = hbm is not None or (report.platform == "gpu" and topology is not None)
     lacks = (report.lacks("memory") or report.lacks("fit")) if has_limit else None
     return Answer(report, report.out_of_memory is not None, refusal=lacks)
+
+
+def to_compile(
+    problems: Problems,
+    named: tuple[str, str, str | None, Sequence[str]],
+    topology: str | None,
+    dcn: str | None,
+    **options: Any,
+) -> Request:
+    """Return a function to compile, as options name it, or end the command with all problems.
+
+    Args:
+        problems: Those found so far.
+        named: Values of ``function_options``.
+        topology: ``--topology``.
+        dcn: ``--dcn``.
+        **options: Other options of the report.
+    """
+    from jax_array_info_core.compat.topology_names import parse_topology
+    from jax_array_info_core.errors import TopologyError
+    from jax_array_info_core.layouts import parse_mesh
+
+    if dcn is not None and topology is None:
+        problems.add(["--dcn needs --topology, such as '2*v5p:2x2x2'"])
+    options |= {"topology": topology, "dcn": problems.catch("--dcn", parse_mesh, dcn)}
+    request = requested(problems, *named, most_devices=MAX_DEVICES, **options)
+    if topology is not None:
+        with refused(TopologyError):
+            parse_topology(topology)
+    return request
+
+
+def _compiled(request: Request) -> ProgramReport | None:
+    """Return the report on a function. If it does not compile, print why, and return None."""
+    from jax_array_info import explain_errors
+
+    try:
+        with explain_errors():
+            return report_on(request)
+    except NotCompiledError as error:
+        problem = str(error)
+        if request.options["topology"] is None and _IS_UNKNOWN.search(problem):
+            problem = f"{problem.rstrip('.')}. {_WITH_TOPOLOGY}"
+        click.echo(f"Error: {shown_on_stderr(problem)}", err=True)
+        return None
 
 
 def requested(
@@ -244,6 +280,81 @@ def _misfits(text: str, array: ArrayNotation, sizes: Mapping[str, int]) -> Itera
     if spec.unconstrained or spec.unreduced:
         problems.append("an argument cannot be UNCONSTRAINED or unreduced: name mesh axes, or - for none")
     return (f"--arg {text}: {problem}" for problem in problems)
+
+
+@report_command(
+    "echo 'def f(x, w): return x @ w' > f.py",
+    "jai-cli layers f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]@-,x'",
+    "jai-cli program f.py:f --mesh x=8 --arg 'f32[64,64]@x' --arg 'f32[64,64]@-,x' --output f.json",
+    "jai-cli layers f.json --sort sent",
+    has_verdict=True,
+    has_rows=True,
+)
+@_function_options("FILE:FUNCTION|REPORT", needs_mesh=False)
+@devices_options
+@click.option(
+    "--by",
+    type=click.Choice(("parameter", "scope")),
+    default="parameter",
+    show_default=True,
+    help="What a row is: a parameter, or the names of jax.named_scope that linen, Haiku and Equinox set, and"
+    " nnx does not.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(("tree", "parameters", "held", "sent", "flops", "saved")),
+    default="tree",
+    show_default=True,
+    help="Order of the rows: that of the arguments, or a column, the largest first.",
+)
+@line_options
+def layers(
+    function: str,
+    mesh: str | None,
+    args_from: str | None,
+    arrays: tuple[str, ...],
+    topology: str | None,
+    dcn: str | None,
+    by: Grouping,
+    sort: str,
+) -> Answer:
+    """Report what each parameter of a function costs: bytes held, sent and saved, and FLOPs. Nothing runs.
+
+    FILE, FUNCTION and the options are those of jai-cli program. REPORT is a report that it wrote:
+    jai-cli program step.py:step ... --output step.json. It has its arguments.
+
+    Layers that differ only in indices share a row, whose figures are the sums of all. Bytes and FLOPs are
+    those of a device in one call. Each column adds up to the figure of jai-cli program; what belongs to no
+    parameter, such as collectives of activations, is a row of its own.
+
+    Exits with 0, with 1 if the function does not compile, and with 2 if there is no answer, for example
+    because the file cannot be read.
+    """
+    from jax_array_info_core import layers_report
+    from jax_array_info_core.reports import ProgramReport
+
+    problems = Problems()
+    if function.endswith(".json") or (os.path.isfile(function) and not function.endswith(".py")):
+        given = {
+            "--mesh": mesh,
+            "--args-from": args_from,
+            "--arg": arrays,
+            "--topology": topology,
+            "--dcn": dcn,
+        }
+        names = [name for name, value in given.items() if value]
+        problems.add(f"{name}: a saved report has its arguments: omit it" for name in names)
+        problems.refuse()
+        report = read_or_refuse(function, "not a ProgramReport", ProgramReport)
+    else:
+        if mesh is None:
+            problems.add(["--mesh is missing, such as --mesh fsdp=4,tensor=2"])
+        named = (function, mesh or "x=1", args_from, arrays)
+        report = _compiled(to_compile(problems, named, topology, dcn))
+    if report is None:
+        return Answer((), has_finding=True)
+    refusal = report.reason or report.lacks("costs")
+    return Answer(layers_report(report, by=by), options={"sort": sort}, refusal=refusal)
 
 
 FAIL_ON = ("JAI301", "JAI302", "JAI303", "JAI304")

@@ -33,6 +33,7 @@ REPORTS = {
     "DevicesReport": Shown("devices.devices_page", "print_memory_stats", "devices"),
     "GrowthReport": Shown("growths.growth_page", "print_growth"),
     "HostsReport": Shown("hosts.hosts_page", "print_hosts", "hosts"),
+    "LayersReport": Shown("layers.layers_page", "print_layers", "layers"),
     "LiveArrayReport": Shown("live.live_page", "print_array_stats"),
     "LogReport": Shown("logs.log_page", "print_log", "log"),
     "MemoryProfileReport": Shown("devices.memory_profile_page", "print_memory_profile", "profile"),

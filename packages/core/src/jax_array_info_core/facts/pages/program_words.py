@@ -10,6 +10,7 @@ from ...base.text import UNKNOWN
 from ...geometry.layouts import MeshAxes
 from ..reports import (
     Collective,
+    LayersReport,
     ProgramReport,
     ProgramTimelineReport,
     SentBytes,
@@ -33,12 +34,12 @@ def platform_words(platform: str) -> str:
     return platform.upper() if platform in ("cpu", "gpu", "tpu") else platform
 
 
-def name_words(report: ProgramReport | ProgramTimelineReport) -> str:
+def name_words(report: LayersReport | ProgramReport | ProgramTimelineReport) -> str:
     """Return the name of a program with its line: ``step (train.py:14)``."""
     return report.name if report.origin is None else f"{report.name} ({report.origin.place})"
 
 
-def title_words(report: ProgramReport) -> str:
+def title_words(report: LayersReport | ProgramReport) -> str:
     """Return the name of a program, its line, its devices and its mesh."""
     kind = f"{platform_words(report.platform)} device".lstrip()
     devices = counted(report.device_count, kind, f"{kind}s")

@@ -1,0 +1,264 @@
+"""Costs of a compiled program, by parameter or by named scope."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
+
+from ..base.errors import UnsupportedValueError, require
+from ..base.grouping import by_key
+from ..base.quantities import counted, format_bytes, known_sum
+from ..facts.pages.folds import folded
+from ..facts.reports.layers import CostShare, Grouping, LayerRow, LayersReport, Parameter
+from ..facts.reports.program import ProgramReport, unknown_bytes
+from ..facts.reports.program_values import ProgramValue, uncounted_words
+from ..trees.files import read_report
+from .program_report import program_report
+
+_SENT = ("forward_sent_nbytes", "backward_sent_nbytes", "reduced_nbytes")
+_FLOPS = ("forward_flops", "backward_flops", "recomputed_flops")
+_COSTS = (*_SENT, "unknown_count", *_FLOPS, "saved_nbytes")
+_REST = {"parameter": "not of a parameter", "scope": "in no scope"}
+_OLDER = "What is sent, computed and saved is not divided in this report: an older version made it."
+
+
+def layers_report(
+    f: Any,
+    /,
+    *args: Any,
+    by: Grouping = "parameter",
+    topology: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    explain: bool = True,
+    **kwargs: Any,
+) -> LayersReport:
+    """Return what each parameter of a compiled function costs: bytes held, sent and saved, and FLOPs.
+
+    The function is compiled as in ``program_report``. Nothing runs. Each figure of that report is divided, so
+    that the rows and ``rest`` add up to it:
+
+    - Bytes sent belong to a parameter if its shards are gathered, or if its gradient is summed.
+    - FLOPs belong to a parameter if a product reads it and no other one, or computes its gradient.
+    - Bytes that a line saves for the backward pass belong to the parameters that this line multiplies by.
+
+    Parameters whose paths differ only in indices, with one dtype, shape and sharding, share a row.
+
+    A function with an argument that is called as one of the options itself is given as a
+    ``functools.partial``.
+
+    Args:
+        f: A jitted or plain function; or a ``jax.stages.Traced``, ``Lowered`` or ``Compiled``, without
+            arguments; or a ``ProgramReport``, or the path of one that was saved, alone.
+        *args: Arguments of the function: arrays or ShapeDtypeStructs.
+        by: ``"parameter"``, or ``"scope"`` for the names of ``jax.named_scope`` that linen, Haiku and
+            Equinox set, and nnx does not.
+        topology: TPU or GPU topology to compile for, as in ``program_report``. None compiles for the devices
+            of the arguments.
+        dcn: Number of slices along each mesh axis that spans the slices of ``topology``.
+        explain: Whether Shardy propagates the shardings once more, in a process of its own. Without it, the
+            bytes that are saved for the backward pass are not known.
+        **kwargs: Keyword arguments of the function.
+
+    Raises:
+        UnsupportedValueError: (a ValueError) If ``f`` is neither a function nor a stage nor the report of a
+            program, or has its arguments already; or if ``by`` is something else.
+        TopologyError: (a ValueError) If the topology does not exist, has another number of devices than
+            the mesh, or needs a package that is not installed.
+        FileFormatError: (a ValueError) If a file is not a report.
+        OSError: If a file cannot be read.
+
+    An error of the function itself, or of its compilation, is raised unchanged.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def loss(params, x):
+    ...     return jnp.sum(jax.nn.relu(x @ params["wi"]) @ params["wo"])
+    >>> w = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    >>> report = layers_report(jax.grad(loss), {"wi": w, "wo": w}, jax.ShapeDtypeStruct((8, 32), jnp.float32))
+    >>> [row.name for row in report.rows], report.total.parameter_count
+    (['params/wi', 'params/wo'], 2048)
+    """
+    if by not in get_args(Grouping):
+        raise UnsupportedValueError(f"by must be 'parameter' or 'scope', got {by!r}")
+    if isinstance(f, str | os.PathLike):
+        path, f = os.fspath(f), read_report(f)
+        require(f, ProgramReport, f"the report of a program in {path}")
+    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": explain}
+    if not isinstance(f, ProgramReport):
+        return _layers(program_report(f, *args, **options, **kwargs), by)
+    if args or kwargs or topology or dcn or not explain:
+        raise UnsupportedValueError("a ProgramReport has its arguments: remove the others")
+    return _layers(f, by)
+
+
+class _Rows(NamedTuple):
+    """Names of the rows, and the functions that return the number of a row; None for the rest."""
+
+    names: Sequence[str]
+    of_share: Callable[[CostShare], int | None]
+    of_parameter: Callable[[Parameter], int | None]
+
+
+def _layers(report: ProgramReport, by: Grouping) -> LayersReport:
+    """Return the costs of a program."""
+    values = {argument.path: argument for argument in report.arguments}
+    # Only a report that was written by hand has parameters that are no arguments, or without sizes.
+    parameters = [
+        parameter
+        for parameter in report.parameters or ()
+        if parameter.path in values and _has_sizes(values[parameter.path])
+    ]
+    shares = report.costs or ()
+    places = _by_scope(shares) if by == "scope" else _by_parameter(parameters, values)
+    members = by_key((places.of_parameter(parameter), parameter) for parameter in parameters)
+    costs = by_key((places.of_share(share), share) for share in shares)
+    unknown = _unknown(report)
+
+    def row(number: int | None, name: str) -> LayerRow:
+        return _row(name, members.get(number, ()), costs.get(number, ()), values, unknown)
+
+    rows = tuple(row(number, name) for number, name in enumerate(places.names))
+    rest = row(None, _REST[by])
+    return LayersReport(
+        name=report.name,
+        origin=report.origin,
+        mesh=report.mesh,
+        device_count=report.device_count,
+        platform=report.platform,
+        topology=report.topology,
+        by=by,
+        rows=rows,
+        rest=replace(rest, parameter_nbytes=_other_nbytes(report, (*rows, rest))),
+        caveats=tuple(_caveats(report)),
+    )
+
+
+def _has_sizes(value: ProgramValue) -> bool:
+    return all(isinstance(dim, int) for dim in value.shape)
+
+
+def _by_parameter(parameters: Sequence[Parameter], values: Mapping[str, ProgramValue]) -> _Rows:
+    """Return a row for each group of parameters that differ only in indices."""
+    groups = folded(parameters, lambda parameter: _kind(values[parameter.path]))
+    numbers = {parameter.path: number for number, (_, alike) in enumerate(groups) for parameter in alike}
+    return _Rows(
+        [name for name, _ in groups],
+        lambda share: _single(numbers.get(path) for path in share.parameters),
+        lambda parameter: numbers[parameter.path],
+    )
+
+
+def _by_scope(shares: Sequence[CostShare]) -> _Rows:
+    """Return a row for each group of scopes that differ only in indices.
+
+    A parameter is in the scope that its costs are in, if they are in one alone.
+    """
+    scopes = [*dict.fromkeys(share.scope for share in shares if share.scope)]
+    groups = folded(scopes, lambda _: None, str)
+    numbers = {scope: number for number, (_, alike) in enumerate(groups) for scope in alike}
+    used = by_key((path, share.scope) for share in shares if share.scope for path in share.parameters)
+    return _Rows(
+        [name for name, _ in groups],
+        lambda share: numbers.get(share.scope),
+        lambda parameter: _single(numbers[scope] for scope in used.get(parameter.path, ())),
+    )
+
+
+def _single(numbers: Iterable[int | None]) -> int | None:
+    """Return the number if all are the same; None if there are others, or none."""
+    different = set(numbers)
+    return different.pop() if len(different) == 1 else None
+
+
+def _kind(value: ProgramValue) -> tuple[Any, ...]:
+    """Return what parameters of one row have in common."""
+    return value.dtype, value.shape, value.got or value.asked
+
+
+def _row(
+    name: str,
+    parameters: Sequence[Parameter],
+    shares: Sequence[CostShare],
+    values: Mapping[str, ProgramValue],
+    unknown: Sequence[str],
+) -> LayerRow:
+    """Return the row of some parameters and of some shares of the costs.
+
+    Args:
+        name: Name of the row.
+        parameters: Its parameters.
+        shares: Its shares.
+        values: The arguments, by path.
+        unknown: Fields of costs that are not known.
+    """
+    leaves = [values[parameter.path] for parameter in parameters]
+    kinds = set(map(_kind, leaves))
+    dtype, shape, sharding = kinds.pop() if len(kinds) == 1 else (None, None, None)
+    moments = [values[path] for one in parameters for path in one.moments if path in values]
+    gradients = [one.gradient_nbytes for one in parameters if one.gradient_nbytes is not None]
+    costs = {field: sum(getattr(share, field) for share in shares) for field in _COSTS}
+    return LayerRow(
+        name=name,
+        paths=tuple(parameter.path for parameter in parameters),
+        dtype=dtype,
+        shape=shape,
+        sharding=sharding,
+        parameter_count=sum(math.prod(map(int, leaf.shape)) for leaf in leaves),
+        parameter_nbytes=known_sum(map(_device_nbytes, leaves)),
+        moment_nbytes=known_sum(map(_device_nbytes, moments)),
+        gradient_nbytes=sum(gradients) if gradients else None,
+        **{**costs, **dict.fromkeys(unknown)},
+    )
+
+
+def _device_nbytes(value: ProgramValue) -> int | None:
+    """Return the bytes of an argument in the memory of a device."""
+    return 0 if value.is_pruned or value.is_in_host_memory else value.nbytes
+
+
+def _unknown(report: ProgramReport) -> list[str]:
+    """Return the fields of costs that the report of a program does not have."""
+    saved = None if report.memory is None else report.memory.saved
+    known = (
+        (report.sent is not None, _SENT),
+        (report.known_dot_flops is not None, _FLOPS),
+        (saved is not None and saved.nbytes is not None, ("saved_nbytes",)),
+    )
+    return [field for is_known, fields in known for field in fields if report.costs is None or not is_known]
+
+
+def _other_nbytes(report: ProgramReport, rows: Sequence[LayerRow]) -> int | None:
+    """Return the bytes of the arguments that are in no row: those of XLA, which include padding, less theirs.
+
+    Args:
+        report: The program.
+        rows: All rows. The parameters of the last one, which is the rest, are among the others.
+    """
+    *groups, rest = rows
+    inside = sum(filter(None, (*(row.held_nbytes for row in groups), rest.moment_nbytes)))
+    whole = None if report.memory is None else report.memory.argument_nbytes
+    if whole is None or whole < inside:
+        whole = known_sum(map(_device_nbytes, report.arguments))
+    return None if whole is None else max(whole - inside, 0)
+
+
+def _caveats(report: ProgramReport) -> Iterator[str]:
+    """Yield what the figures lack, and why."""
+    if not report.is_known:
+        yield report.reason or (report.out_of_memory.answer if report.out_of_memory else "")
+    elif report.costs is None and not report.lacks("costs"):
+        yield _OLDER
+    if report.first_call:
+        yield report.first_call
+    yield from (f"+ ?: {reason}" for reason in unknown_bytes(report))
+    if report.dot_flops is None and report.dot_totals is not None:
+        yield f"FLOPs of all passes: {report.dot_totals.words}"
+    yield from (f"FLOPs: {words}" for words in uncounted_words(report.uncounted_flops or ()))
+    if report.unread:
+        yield f"without {counted(len(report.unread), 'line', 'lines')} of the program that could not be read"
+    on_host = report.memory and report.memory.host_argument_nbytes
+    if on_host:
+        yield f"without {format_bytes(on_host)} of arguments in host memory"
+    yield from report.caveats
