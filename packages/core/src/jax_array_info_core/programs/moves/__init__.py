@@ -1,0 +1,1 @@
+"""Moves of trees to other shardings: places of leaves, targets, traffic and peaks."""
