@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
+from ..base.errors import UnsupportedValueError
+from ..base.text import plain_text
+from ..compat.topology_names import DEVICE_NBYTES
 from ..facts.reports.changes import ReshardReport, ReshardRow
+from ..facts.reports.moves import DevicePeaks, MoveWay
 from ..facts.reports.tree import TreeMesh, TreeReport
 from ..geometry.layouts.layout import ShardingLayout
+from ..trees.checks.arguments import checked_nbytes
 from ..trees.plan import opened
+from .moves.peaks import Move, Peaks, most, moves_of
 from .moves.places import Place, Places, placed_leaves
 from .moves.targets import is_without_devices, resolved, targets_of
 from .moves.traffic import ReceivedBytes
+from .program_report import program_report
 
 
-def reshard_report(tree: Any, target: Any) -> ReshardReport:
-    """Return the bytes that devices must receive to reshard a tree. Nothing is moved or allocated.
+def reshard_report(
+    tree: Any, target: Any, *, compiled: bool = False, hbm_nbytes: int | str | None = None
+) -> ReshardReport:
+    """Return the bytes that devices must receive to reshard a tree, and the memory that each way needs.
+
+    Nothing is moved or allocated.
 
     Each device receives the slices of its target shard that it does not already hold. A device that holds
     nothing receives its whole shard; so does every device from a NumPy array, an abstract leaf without a
@@ -29,8 +43,14 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
             with fewer axes than one for all leaves are replicated, as in ``tree_report``. For
             another mesh, pass ``tree_report(tree, mesh=…)``. If one of the two trees is a TreeReport, a path
             or on an AbstractMesh, devices are numbered by their positions in the mesh, in both.
+        compiled: Whether to compile a jitted identity of the leaves that move, with all of them donated, for
+            its temporary values and the bytes that it sends. It needs leaves on devices, not positions.
+        hbm_nbytes: Memory of a device in bytes, a size such as ``"16GiB"``, or a chip such as ``"v5p"``, to
+            compare the peaks with.
 
     Raises:
+        UnsupportedValueError: (a ValueError) If ``hbm_nbytes`` is not a size, or ``compiled`` is given for
+            positions.
         SpecError: (a ValueError) If the target does not fit the tree, or does not divide an array evenly,
             which ``jax.device_put`` refuses. The message lists every problem, with the path of the leaf.
 
@@ -42,13 +62,21 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     >>> report = reshard_report(planned, {"w": P(None, "d")})
     >>> report.device_nbytes, report.nbytes
     (29360128, 234881024)
+    >>> [(way.name, way.bound, way.device_nbytes) for way in report.ways][:2]
+    [('at once', 'at least', 67108864), ('leaf by leaf', 'at least', 67108864)]
     """
+    hbm = checked_nbytes("hbm_nbytes", hbm_nbytes, DEVICE_NBYTES)
     tree, target = opened(tree), opened(target)
     source = placed_leaves(tree)
     targets, shorter = targets_of(source, target)
     are_reports = TreeReport in (type(tree), type(target))
     places = Places(are_positions=are_reports or any(map(is_without_devices, [*source.leaves, *targets])))
     pairs = resolved(source, targets, places)
+    if compiled and places.are_positions:
+        raise UnsupportedValueError(
+            "compiled=True needs the devices of the leaves and of their targets: pass arrays or "
+            "ShapeDtypeStructs with shardings, and a sharding for each leaf"
+        )
     rows, received, skipped, restored = [], ReceivedBytes(), 0, 0
     done: dict[str, set[tuple[ShardingLayout, str | None]]] = {}
     for row, before, after in pairs:
@@ -80,6 +108,10 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
     device_count, device_nbytes = received.totals()
     parts = [row.process_nbytes for row in rows if row.process_nbytes is not None]
     are_known = len(parts) == len(rows) and not places.are_positions
+    ways, by_device = _ways(
+        moves_of(pairs, received.shards),
+        {leaf.row.path: leaf.dtype for leaf in source.leaves} if compiled else None,
+    )
     return ReshardReport(
         name=source.name,
         meshes_before=_meshes(before for _, before, after in pairs if after is not None),
@@ -93,7 +125,73 @@ def reshard_report(tree: Any, target: Any) -> ReshardReport:
         restored_nbytes=restored,
         shorter_count=shorter,
         process_nbytes=sum(parts) if are_known else None,
+        ways=ways,
+        peaks=by_device,
+        hbm_nbytes=hbm,
     )
+
+
+def _ways(
+    moves: Sequence[Move], dtypes: Mapping[str, Any] | None
+) -> tuple[tuple[MoveWay, ...], tuple[DevicePeaks, ...]]:
+    """Return the memory of each way to move leaves, and of each device.
+
+    Args:
+        moves: The leaves.
+        dtypes: JAX's dtype of each leaf by path, to compile a program; None without it.
+    """
+    memory = Peaks(moves)
+    if not memory.is_moving:
+        return (), ()
+    ways, peaks = [], []
+    for replaces in (False, True):
+        peak = memory.put(replaces=replaces)
+        ways.append(memory.put_way(peak, replaces=replaces))
+        peaks.append(None if ways[-1].reason else peak)
+    donated, reason = memory.donated()
+    if donated is None:
+        ways.append(MoveWay(name="jit, donated", reason=reason))
+    elif dtypes is not None:
+        way, donated = _compiled(memory, donated, dtypes)
+        ways.append(way)
+    else:
+        ways.append(
+            MoveWay(name="jit, donated", device_nbytes=most(donated), bound="at least", host_nbytes=0)
+        )
+    ways.append(memory.files_way())
+    return tuple(ways), memory.by_device([*peaks, donated, memory.after])
+
+
+def _compiled(
+    memory: Peaks, least: NDArray[Any], dtypes: Mapping[str, Any]
+) -> tuple[MoveWay, NDArray[Any] | None]:
+    """Return the memory and the traffic of a compiled identity with donation."""
+    import jax
+
+    moving = [move for move in memory.moves if move.path.kind != "kept"]
+    given = [
+        jax.ShapeDtypeStruct(move.row.shape, dtypes[move.row.path], sharding=move.before.of_jax())
+        for move in moving
+    ]
+    after = [move.after.of_jax() for move in moving]
+    identity = jax.jit(lambda leaves: leaves, donate_argnums=0, out_shardings=after)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+            program = program_report(identity, given, explain=False)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        return MoveWay(name="jit, donated", reason=plain_text(str(error).split("\n")[0])), None
+    figures = program.memory
+    needed = None if figures is None else figures.needed_nbytes
+    peak = least if needed is None else memory.around(moving) + needed * memory.uses(moving)
+    way = MoveWay(
+        name="jit, donated",
+        device_nbytes=most(peak),
+        bound="at least" if needed is None else None,
+        host_nbytes=0 if figures is None else figures.host_nbytes,
+        sent_nbytes=program.sent_nbytes,
+    )
+    return way, peak
 
 
 def _meshes(places: Iterable[Place | None]) -> tuple[TreeMesh, ...]:

@@ -59,18 +59,18 @@ def prints_here() -> bool:
     return config.process == "all" or config.process == processes.process_index()
 
 
-def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[[Any, Any], _R]) -> _R:
+def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[..., _R], **options: Any) -> _R:
     """Return the first argument if it is a report of a kind, else the report on both.
 
     Raises:
-        TypeError: If the second argument is missing, or given with a report.
+        TypeError: If the second argument is missing, or given with a report, as are options.
     """
     if isinstance(first, kind):
-        refuse_with(kind, ["the second argument"] if second is not None else [])
+        refuse_with(kind, ["the second argument"] * (second is not None) + _given(make, options))
         return first
     if second is None:
         raise TypeError(f"expected two arguments, or a {kind.__name__} alone, got {type(first)} alone")
-    return make(first, second)
+    return make(first, second, **options)
 
 
 def report_of(first: Any, kind: type[_R], make: Callable[..., _R], **options: Any) -> _R:
@@ -87,9 +87,16 @@ def report_of(first: Any, kind: type[_R], make: Callable[..., _R], **options: An
     """
     if not isinstance(first, kind):
         return make(first, **options)
-    defaults = inspect.signature(make).parameters
-    refuse_with(kind, [f"{name}=" for name, value in options.items() if _differs(value, defaults[name])])
+    refuse_with(kind, _given(make, options))
     return first
+
+
+def _given(make: Callable[..., Any], options: dict[str, Any]) -> list[str]:
+    """Return the options that are not their defaults, as they are written."""
+    if not options:
+        return []
+    defaults = inspect.signature(make).parameters
+    return [f"{name}=" for name, value in options.items() if _differs(value, defaults[name])]
 
 
 def _differs(value: Any, parameter: inspect.Parameter) -> bool:

@@ -157,7 +157,14 @@ def print_tree_diff(
 
 
 @verb
-def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -> None:
+def print_reshard(
+    tree: Any,
+    target: Any = None,
+    *,
+    compiled: bool = False,
+    hbm_nbytes: int | str | None = None,
+    max_rows: MaxRows = "fit",
+) -> None:
     """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
 
     >>> import jax, jax.numpy as jnp
@@ -166,8 +173,19 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -
     >>> w = jax.ShapeDtypeStruct((8192, 8192), jnp.float32)
     >>> planned = tree_report({"w": w}, mesh={"d": 8}, specs={"w": P("d")})
     >>> print_reshard(planned, P(None, "d"))
+    leaf by leaf needs at least 64.0 MiB on the fullest device, at once at least
+    64.0 MiB
     each device receives at most 28.0 MiB, then holds up to 32.0 MiB; all 8 devices
     receive 224.0 MiB
+               memory while it moves
+    ┏━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━┓
+    ┃ way          ┃    fullest device ┃  host ┃
+    ┡━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━┩
+    │ at once      │ at least 64.0 MiB │     ? │
+    │ leaf by leaf │ at least 64.0 MiB │     ? │
+    │ jit, donated │ at least 32.0 MiB │ 0.0 B │
+    │ from files   │          32.0 MiB │     ? │
+    └──────────────┴───────────────────┴───────┘
                                     bytes to receive
     ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
     ┃                      ┃         ┃              ┃            ┃        sum over ┃
@@ -179,7 +197,11 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -
     │ all leaves           │         │              │   28.0 MiB │       224.0 MiB │
     └──────────────────────┴─────────┴──────────────┴────────────┴─────────────────┘
     mesh: d=8
-    between live arrays; a restore from files needs up to 32.0 MiB for each device
+
+    The first table has the most memory that the tree needs on one device, and on the host, for each way that
+    JAX has to move it: ``jax.device_put`` of the whole tree, while the old one lives; of one leaf after
+    another, each of which replaces the old one; a jitted identity with donation; and a restore from files.
+    What depends on a compiled program is a bound. If devices differ, another table has the memory of each.
 
     A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
     device that receives the most must receive. ``other processes`` is the part of the sum over devices that
@@ -191,13 +213,18 @@ def print_reshard(tree: Any, target: Any = None, *, max_rows: MaxRows = "fit") -
             ``ReshardReport``, alone.
         target: A sharding or PartitionSpec, a tree or prefix of these, ``PathRules``, or a tree, a
             ``TreeReport`` or a path whose leaves have shardings, as in ``reshard_report``.
+        compiled: Whether to compile a jitted identity with donation, for its temporary values and the bytes
+            that it sends. It needs leaves on devices.
+        hbm_nbytes: Memory of a device in bytes, a size such as ``"16GiB"``, or a chip such as ``"v5p"``, to
+            compare the peaks with.
         max_rows: Maximum number of leaves. One more row has the sum of the others. None shows all.
 
     Raises:
         SpecError: (a ValueError) If the target does not fit the tree. The message lists every problem.
         ValueError: If ``max_rows`` is negative.
     """
-    report = report_on_two(tree, target, ReshardReport, reshard_report)
+    options = {"compiled": compiled, "hbm_nbytes": hbm_nbytes}
+    report = report_on_two(tree, target, ReshardReport, reshard_report, **options)
     print_table(report, max_rows=max_rows)
 
 

@@ -36,6 +36,7 @@ _PLACES = {
     ".logs": "LogEvent LogFinding LogReport RankLog UnusableDonation",
     ".mesh": "MeshReport ShardReport XlaReport",
     ".lost_batch": "LostBatch",
+    ".moves": "DevicePeaks MoveWay",
     ".origin": "Origin SourceLine",
     ".compiler_messages": "LargeBuffer OutOfMemory Rematerialization",
     ".program": "ProgramReport",

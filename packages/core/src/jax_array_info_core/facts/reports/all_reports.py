@@ -104,6 +104,10 @@ from .mesh import (
     ShardReport as ShardReport,
     XlaReport as XlaReport,
 )
+from .moves import (
+    DevicePeaks as DevicePeaks,
+    MoveWay as MoveWay,
+)
 from .origin import (
     Origin as Origin,
     SourceLine as SourceLine,

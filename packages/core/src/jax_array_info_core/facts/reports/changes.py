@@ -10,6 +10,7 @@ from ...base import quantities
 from ...base.notebooks import Displayed
 from ...geometry.layouts.spec import Spec
 from .array import Leaf, ShardingDescription
+from .moves import DevicePeaks, MoveWay
 from .origin import Origin
 from .program_memory import Temporary
 from .program_values import (
@@ -387,3 +388,12 @@ class ReshardReport(Displayed):
 
     meshes_after: tuple[TreeMesh, ...] = ()
     """Those of the target."""
+
+    ways: tuple[MoveWay, ...] = ()
+    """Memory that each way to move the tree needs; empty if no leaf moves."""
+
+    peaks: tuple[DevicePeaks, ...] = ()
+    """The same for each device; devices that are alike in all figures are together."""
+
+    hbm_nbytes: quantities.Size | None = None
+    """Memory of a device to compare with; None if it was not given."""

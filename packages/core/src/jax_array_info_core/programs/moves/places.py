@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...arrays.boxes import content_of
 from ...arrays.walk import leaf_of
@@ -14,6 +15,7 @@ from ...base.errors import LayoutError
 from ...compat.arrays import attribute
 from ...compat.processes import process_index
 from ...compat.shardings import (
+    device_assignment,
     device_processes,
     host_memory_kind,
     is_named,
@@ -37,6 +39,8 @@ class PlacedMesh(NamedTuple):
     """Device ids in the shape of the mesh; None for the positions 0…n-1."""
     processes: Processes | None
     """Devices by process; None if the processes are not known."""
+    mesh: Any = None
+    """JAX's mesh; None for a mesh of a report."""
 
 
 class Place(NamedTuple):
@@ -50,6 +54,35 @@ class Place(NamedTuple):
     processes: Processes | None = None
     """Devices by process; None if the processes are not known."""
     mesh: PlacedMesh | None = None
+    sharding: Any = None
+    """JAX's sharding, if it has no mesh with devices; None for a leaf of a report."""
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """Ids of the devices in JAX's order, for a place with a layout."""
+        assert self.layout is not None
+        if self.mesh is not None and self.mesh.ids is not None:
+            return self.mesh.ids.ravel()
+        if self.sharding is not None:
+            devices = device_assignment(self.sharding, self.layout.shape)
+            return np.array([device.id for device in devices], np.int64)
+        return np.sort(self.layout.device_ids, axis=None)
+
+    def of_jax(self) -> Any:
+        """Return JAX's sharding of a place on devices."""
+        if self.sharding is not None:
+            return self.sharding
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        assert self.mesh is not None
+        assert self.spec is not None
+        spec = PartitionSpec(*(names or None for names in self.spec.axes))
+        return NamedSharding(self.mesh.mesh, spec, memory_kind=self.memory_kind)
+
+    @property
+    def process_count(self) -> int | None:
+        """Number of processes with devices that hold shards; None if the processes are not known."""
+        return None if self.processes is None else len(self.processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +93,8 @@ class PlacedLeaf:
     mesh: TreeMesh | None
     sharding: Any = None
     """JAX's sharding; None for a leaf of a report."""
+    dtype: Any = None
+    """JAX's dtype; None for a leaf of a report."""
     facts: ArrayFacts | None = None
     """Facts about an array-like leaf, such as a Ref."""
 
@@ -91,7 +126,8 @@ def placed_leaves(tree: Any) -> PlacedLeaves:
             leaves.append(PlacedLeaf(row, mesh, facts=leaf.value))
         else:
             sharding = attribute(leaf.value, "sharding")
-            leaves.append(PlacedLeaf(row, mesh, sharding if is_sharding(sharding) else None))
+            known = sharding if is_sharding(sharding) else None
+            leaves.append(PlacedLeaf(row, mesh, known, attribute(leaf.value, "dtype")))
     return PlacedLeaves(leaves, flattened.side_paths)
 
 
@@ -143,7 +179,7 @@ class Places:
         if self.are_positions:
             ids = np.searchsorted(np.sort(layout.device_ids, axis=None), layout.device_ids)
             return Place(ShardingLayout(shape=shape, device_ids=ids), None, host)
-        return Place(layout, None, host, device_processes(sharding))
+        return Place(layout, None, host, device_processes(sharding), sharding=sharding)
 
     def of_spec(self, row: TreeRow, mesh: PlacedMesh, spec: Spec, memory_kind: str | None) -> Place | None:
         """Return the place of a leaf with a spec on a mesh; None for partial sums and unconstrained axes.
@@ -164,7 +200,7 @@ class Places:
             axes, ids, _, _ = mesh_placement(mesh)
             placed = PlacedMesh(axes, None, None)
             if ids is not None and not self.are_positions:
-                placed = PlacedMesh(axes, ids, device_processes(sharding))
+                placed = PlacedMesh(axes, ids, device_processes(sharding), mesh)
             self._meshes[id(mesh)] = mesh, placed  # kept, so that its id stays its own
         return self._meshes[id(mesh)][1]
 

@@ -45,8 +45,8 @@ class ReceivedBytes:
     def add(self, row: TreeRow, before: Place, after: Place) -> Moved:
         """Add the bytes of a leaf, and return them. The place after has a layout."""
         assert after.layout is not None
-        have = None if before.layout is None else self._shards(before.layout)
-        want = self._shards(after.layout)
+        have = None if before.layout is None else self.shards(before.layout)
+        want = self.shards(after.layout)
         is_other_memory = before.memory_kind != after.memory_kind
         has_owners = before.processes is not None and after.processes is not None
         key = (row.shape, row.dtype, row.nbytes, id(have), id(want), is_other_memory, has_owners)
@@ -79,7 +79,7 @@ class ReceivedBytes:
             totals[np.searchsorted(ids, want.ids)] += sums
         return len(ids), int(max(totals))
 
-    def _shards(self, layout: ShardingLayout) -> HeldShards:
+    def shards(self, layout: ShardingLayout) -> HeldShards:
         """Return the shard on each device, the same object for layouts with the same device ids."""
         key = (layout.device_ids.shape, layout.device_ids.tobytes())
         if key not in self._held:

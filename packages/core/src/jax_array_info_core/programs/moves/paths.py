@@ -1,0 +1,79 @@
+"""Paths on which ``jax.device_put`` moves a leaf, and the shards that it does not copy."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...facts.reports.tree import TreeRow
+from ...geometry.layouts.traffic import HeldShards
+from .places import Place
+
+Kind = Literal["kept", "put", "compared", "copied", "sliced", "host", "program", "network", "unknown", "none"]
+"""``kept``: the same shards. ``put``: from the host. ``compared``: from the host, after all processes have
+compared it. ``copied``: whole shards between devices. ``sliced``: on its only device, then copied. ``host``:
+gathered on the host. ``program``: a jitted identity. ``network``: whole shards between processes.
+``unknown``: one of these. ``none``: JAX refuses it.
+"""
+EXACT = frozenset[Kind]({"kept", "put", "copied", "sliced", "host"})
+"""Paths without temporary values that only a compiled program has."""
+
+
+class Path(NamedTuple):
+    """A path of a leaf, with the devices whose shard is the same memory before and after."""
+
+    kind: Kind
+    shared: NDArray[np.bool_]
+    """Whether each device of the target keeps its shard, by ascending id."""
+
+
+def path_of(row: TreeRow, before: Place, after: Place, have: HeldShards | None, want: HeldShards) -> Path:
+    """Return the path of a leaf, as in ``jax._src.dispatch`` and ``ArrayImpl``'s handler of arguments."""
+    if have is None:
+        return Path("put" if after.process_count in (1, None) else "compared", _no(want))
+    orders = before.order, after.order
+    is_in_order = np.array_equal(*orders)
+    shards = (have, want)
+    numbers = [one.numbers[np.searchsorted(one.ids, ids)] for one, ids in zip(shards, orders, strict=True)]
+    is_same = have.counts == want.counts and np.array_equal(*numbers)
+    is_other_memory = before.memory_kind != after.memory_kind
+    if is_same and is_in_order and not is_other_memory:
+        is_respelled = before.process_count != 1 and before.spec != after.spec and before.processes
+        return Path("program", _no(want)) if is_respelled else Path("kept", ~_no(want))
+    is_unknown = before.processes is None or after.processes is None
+    if not is_unknown and not (before.process_count == 1 and _owners(before) == _owners(after)):
+        return Path(_between_processes(row, before, after, have, want, is_same=is_same), _no(want))
+    if not is_unknown and not is_in_order and len(want.ids) > 1 and np.array_equal(have.ids, want.ids):
+        return Path("program", _no(want))
+    stays = np.zeros(len(want.ids), bool)
+    if not is_other_memory:
+        same = np.isin(want.ids, have.ids)
+        if is_same:
+            stays[np.searchsorted(want.ids, orders[1][orders[0] == orders[1]])] = True
+        elif have.counts == want.counts:
+            places = np.searchsorted(have.ids, want.ids[same])
+            stays[same] = have.numbers[places] == want.numbers[same]
+    if is_unknown or have.counts == want.counts:
+        return Path("unknown" if is_unknown else "copied", stays)
+    return Path("sliced" if len(have.ids) == 1 else "host", stays)
+
+
+def _between_processes(
+    row: TreeRow, before: Place, after: Place, have: HeldShards, want: HeldShards, *, is_same: bool
+) -> Kind:
+    """Return the path of a leaf on devices of several processes."""
+    if np.array_equal(have.ids, want.ids):
+        return "program"
+    if len(have.ids) == 1 and not row.is_committed:
+        return "compared"
+    return "network" if is_same and _owners(before) != _owners(after) else "none"
+
+
+def _owners(place: Place) -> tuple[int, ...]:
+    return tuple(owner for owner, _ in place.processes or ())
+
+
+def _no(shards: HeldShards) -> NDArray[np.bool_]:
+    return np.zeros(len(shards.ids), bool)
