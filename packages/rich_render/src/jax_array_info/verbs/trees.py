@@ -165,7 +165,9 @@ def print_reshard(
     hbm_nbytes: int | str | None = None,
     max_rows: MaxRows = "fit",
 ) -> None:
-    """Print the bytes that devices must receive to reshard a tree. Nothing is moved.
+    """Print the memory that a tree needs while it is resharded, and the bytes that devices must receive.
+
+    Nothing is moved.
 
     >>> import jax, jax.numpy as jnp
     >>> from jax.sharding import PartitionSpec as P

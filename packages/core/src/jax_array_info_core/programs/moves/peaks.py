@@ -179,7 +179,7 @@ class Peaks:
         return self.around(moving) + needed * self.uses(moving), None
 
     def uses(self, moving: Sequence[Move]) -> _Bytes:
-        """Return 1 for each device that holds shards of leaves, which are all on the same, and 0 for others."""
+        """Return 1 for each device of leaves, which are all on the same, and 0 for others."""
         return np.isin(self.ids, moving[0].after.order).astype(self._dtype)
 
     def around(self, moving: Sequence[Move]) -> _Bytes:
