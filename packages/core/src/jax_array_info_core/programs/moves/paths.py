@@ -30,7 +30,7 @@ class Path(NamedTuple):
 
 
 def path_of(row: TreeRow, before: Place, after: Place, have: HeldShards | None, want: HeldShards) -> Path:
-    """Return the path of a leaf, as in ``jax._src.dispatch`` and ``ArrayImpl``'s handler of arguments."""
+    """Return the path of a leaf, as ``jax.device_put`` chooses it."""
     if have is None:
         return Path("put" if after.process_count in (1, None) else "compared", _no(want))
     orders = before.order, after.order
