@@ -202,8 +202,9 @@ def print_reshard(
 
     The first table has the most memory that the tree needs on one device, and on the host, for each way that
     JAX has to move it: ``jax.device_put`` of the whole tree, while the old one lives; of one leaf after
-    another, where each new leaf replaces the old one; a jitted identity with donation; and a restore from files.
-    What depends on a compiled program is a bound. If devices differ, another table has the memory of each.
+    another, where each new leaf replaces the old one; a jitted identity with donation; and a restore from
+    files. What depends on a compiled program is a bound. If devices differ, another table has the memory of
+    each.
 
     A device receives the slices of its target shard that it does not already hold. ``per device`` is what the
     device that receives the most must receive. ``other processes`` is the part of the sum over devices that
