@@ -15,7 +15,13 @@ import pytest
 
 from jax_array_info_core import json_schema, timeline_report
 from jax_array_info_core.errors import FileFormatError
-from jax_array_info_core.facts.reports.record import LINES, RecordEnd, RecordOutOfMemory, RecordSample
+from jax_array_info_core.facts.reports.record import (
+    LINES,
+    RecordCompilation,
+    RecordEnd,
+    RecordOutOfMemory,
+    RecordSample,
+)
 from jax_array_info_core.jobs.timeline import history
 from jax_array_info_core.jobs.timeline.segments import encoded
 from jax_array_info_core.jobs.timeline.timeline_report import Follower
@@ -58,6 +64,7 @@ def test_each_line_matches_the_schema() -> None:
     schema = json_schema()
     lines = [*_lines(3), record_mark(1, "eval"), RecordEnd(time=START, reason="stopped")]
     lines += [RecordOutOfMemory(time=START, message="no", requested_nbytes=3), record_stall(60, 3)]
+    lines += [RecordCompilation(time=START, function="step", seconds=0.5, reason="x: is new")]
     assert {type(line) for line in lines} == set(LINES.values())
     for line in lines:
         fields = json.loads(encoded(line))

@@ -14,6 +14,7 @@ from jax_array_info_core.base.files import LostError
 from jax_array_info_core.facts.reports.origin import Origin, SourceLine
 from jax_array_info_core.facts.reports.record import (
     LINES,
+    RecordCompilation,
     RecordDevice,
     RecordEnd,
     RecordGroup,
@@ -72,6 +73,14 @@ EVERY_LINE = [
         origin=SourceLine(file="/a\nb\udcff.py", line=3, function="make"),
         waits_in="jax.device_get",
         threads=(RecordThread(name="Thread-1 (\x1b[31m)"),),
+    ),
+    RecordCompilation(
+        time=4.75,
+        function="größe\n\ud800",
+        origin=Origin(file="/a\nb.py", line=3, function="make"),
+        seconds=41.5,
+        reason="x: shape (8,) became (7,)",
+        step=-1,
     ),
     RecordEnd(time=5.0, reason="raised", message="KeyError: 'x'"),
 ]

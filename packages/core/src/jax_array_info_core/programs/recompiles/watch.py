@@ -325,11 +325,9 @@ class CompileWatch:
             group = group_of(signature)
             earlier, key = self._earlier[group], (group, signature.codes)
             was_compiled_before &= all(call.functions != signature.functions for call in earlier)
-            reason = (
-                FIRST[signature.kind] + COMPILED_BEFORE
-                if was_compiled_before
-                else reason_of(signature, earlier)
-            )
+            with contextlib.suppress(Exception):
+                first = FIRST[signature.kind] + COMPILED_BEFORE
+                reason = first if was_compiled_before else reason_of(signature, earlier)
             earlier.append(signature)
         self._numbers[key] += 1
         return Compilation(
