@@ -72,10 +72,10 @@ TABLES = {
         _MOST_OF_IT,
     ),
     "recompilations": (
-        Column("at", meaning="time at which the first one ended"),
-        Column("step", "number", before="step ", meaning="last step before it"),
         Column("function", is_kept=True),
         Column("called at", meaning="line of your code that called the function"),
+        Column("at", meaning="time at which the first one ended"),
+        Column("step", "number", before="step ", meaning="last step before it"),
         Column(
             "times", "number", meaning="recompilations with this function, line and reason, in one process"
         ),
@@ -124,10 +124,10 @@ _GROUPINGS: dict[str, Sequence[Grouping]] = {
         [["at", "step", "times", "added"], ["most of it"]],
     ],
     "recompilations": [
-        [["at"], ["step"], ["function"], ["called at"], ["times"], ["duration"], ["processes"], ["reason"]],
-        [["at", "step"], ["function", "called at"], ["times", "duration", "processes"], ["reason"]],
-        [["at", "step"], ["function", "called at", "times", "duration", "processes"], ["reason"]],
-        [["at", "step", "function", "called at", "times", "duration", "processes", "reason"]],
+        [["function"], ["called at"], ["at"], ["step"], ["times"], ["duration"], ["processes"], ["reason"]],
+        [["function", "called at"], ["at", "step"], ["times", "duration", "processes"], ["reason"]],
+        [["function", "called at", "at", "step"], ["times", "duration", "processes"], ["reason"]],
+        [["function", "called at", "reason"], ["at", "step", "times", "duration", "processes"]],
     ],
     "processes": [
         [
@@ -201,7 +201,8 @@ def timeline_page(report: TimelineReport) -> Iterator[Listing]:
     yield _table("bytes that each mark added", report.marks, partial(_mark, report.has_peaks), caption)
     jumps = [jump for jump in report.jumps if jump.mark is None or not report.marks]
     yield _table("jumps outside of marks", jumps, partial(_jump, report))
-    yield _table("recompilations", report.recompilations, partial(_recompilation, report))
+    again = _table("recompilations", report.recompilations, partial(_recompilation, report))
+    yield again._replace(breaks="words")
     if len(report.processes) > 1:
         yield _table("processes", report.processes, partial(_process, report, bool(standing)))
         failed = [
@@ -302,10 +303,10 @@ def _recompilation(report: TimelineReport, recompilation: TimelineRecompilation)
     """Return the row of a recompilation."""
     origin, step = recompilation.origin, recompilation.step
     return {
-        "at": report.time_words(recompilation.time),
-        "step": "" if step is None else grouped(step),
         "function": recompilation.function,
         "called at": "" if origin is None else origin.place,
+        "at": report.time_words(recompilation.time),
+        "step": "" if step is None else grouped(step),
         "times": number(recompilation.count, "time"),
         "duration": seconds_words(recompilation.seconds),
         "processes": format_device_ids(recompilation.processes) if len(report.processes) > 1 else "",
