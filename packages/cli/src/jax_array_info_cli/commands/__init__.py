@@ -30,7 +30,7 @@ _QUESTIONS = {
     "tree": "How is every leaf of a checkpoint or a saved tree sharded, and what does a device hold?",
     "check": "Is this tree sharded as meant, and does it fit?",
     "diff": "Which leaves of a checkpoint or a plan changed, or what does my program send now?",
-    "run": "Which arrays does my program leave alive, and how are they sharded?",
+    "run": "Which arrays does my program leave alive, and what does it compile again?",
     "program": "What does XLA make of my function, and what does it send over each mesh axis?",
     "layers": "What does each layer cost: bytes held, sent and saved, and FLOPs?",
     "advise": "Which change of a sharding makes my function better, and by how much?",
@@ -82,7 +82,8 @@ Exit codes:
   memory of its topology, and with 2 if there is no answer.
   why exits with 1 for a finding of --fail-on, with 2 without an answer.
   log exits with 1 if something in it ended the run, with 2 without an answer.
-  run exits with the exit code of the program, or with 124 after --timeout.
+  run exits with the exit code of the program, or with 124 after --timeout;
+  with --fail-on-recompile, with 1 if the program recompiles and succeeds.
   run exits with 128 + n if signal n ends the program.
 
 \b
