@@ -14,7 +14,7 @@ from ..facts.reports.layers import CostShare
 from ..facts.reports.program_memory import SavedForBackward
 from ..facts.reports.program_values import ProgramValue
 from ..xla.hlo.source import REMATTED, pass_of, scope_of
-from .collectives import REDUCTIONS, Described
+from .collectives import Described
 from .parameters import Parameters
 
 
@@ -81,11 +81,11 @@ def _sent(
     for row, equal in by_key((one.row, one) for one in described).items():
         totals = [row.nbytes_of(count) for count in range(len(equal) + 1)]
         for one, (before, after) in zip(equal, itertools.pairwise(totals), strict=True):
-            of = numbers.get(row.path or "")
-            is_reduced = of is None and row.kind in REDUCTIONS and bool(row.shape)
-            of = parameters.of_gradient(one.moved.value) if of is None and row.shape else of
-            passed = "backward_sent_nbytes" if row.phase == "backward" else "forward_sent_nbytes"
-            field = "reduced_nbytes" if is_reduced and of is not None else passed
+            of, field = numbers.get(row.path or ""), f"{row.phase or 'forward'}_sent_nbytes"
+            if of is None and row.shape:  # the sum of a norm or a loss is a scalar
+                of = parameters.of_gradient(one.moved.value)
+                if of is not None and parameters.is_sum(one.moved, row.phase):
+                    field = "reduced_nbytes"
             key = (() if of is None else (of,), one.scope)
             if after is None or before is None:
                 yield _Share(*key, "unknown_count", 1)

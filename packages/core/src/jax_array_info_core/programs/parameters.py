@@ -10,16 +10,17 @@ from ..base.grouping import by_key, sums_by_key
 from ..compat.jaxprs import jaxpr_gradients
 from ..compat.residuals import passes_are_named
 from ..facts.reports.layers import Parameter
+from ..facts.reports.origin import Phase
 from ..facts.reports.program_values import ProgramValue
 from ..xla.hlo.buffers import is_elementwise
-from ..xla.hlo.collectives import COLLECTIVES
-from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.collectives import COLLECTIVES, Movement
+from ..xla.hlo.dataflow import ASYNC_COLLECTIVE, Dataflow, Value
 from ..xla.hlo.flops import costs
 from ..xla.hlo.liveness import highest_buffers
 from ..xla.hlo.loops import executions
 from ..xla.hlo.module import PASSING, Instruction, Module
 from ..xla.hlo.source import pass_of
-from .collectives import computes
+from .collectives import REDUCTIONS, computes
 from .lost_axes import Flow, moments_of_arguments
 from .updates import Interface, alike_arguments, by_kind
 
@@ -127,6 +128,8 @@ class Parameters:
         if id(instruction) in self._product_ids:
             return not self._tells_passes or pass_of(instruction.op_name) is not None
         plain = instruction.opcode.removesuffix("-start").removesuffix("-done")
+        if ASYNC_COLLECTIVE in instruction.custom_call_target:
+            return False
         return not (plain in _WAY or instruction.opcode in _WAY or is_elementwise(instruction))
 
     @cached_property
@@ -203,6 +206,11 @@ class Parameters:
         read = set(self.numbers).intersection(product.reads)
         return read.pop() if len(read) == 1 else None if read else self._of_gradient.get(product.value)
 
+    def is_sum(self, moved: Movement, passed: Phase | None) -> bool:
+        """Return whether a collective on the way of a gradient sums it, and is not one of the optimizer."""
+        is_backward = passed == "backward" or not self._tells_passes
+        return moved.kind in REDUCTIONS and is_backward
+
     def of_gradient(self, value: Value) -> int | None:
         """Return the parameter whose gradient a value is on the way of."""
         return None if self._argument(value) in self.numbers else self._of_gradient.get(value)
@@ -225,34 +233,38 @@ class Parameters:
         for number, places in self._trained.items():
             for place in places:
                 nbytes = self._outputs[place].nbytes
-                if nbytes is not None and self._is_gradient(number, self._way(place)):
+                if nbytes is not None and self._is_gradient(self._way(place)):
                     yield number, nbytes
         for buffer in highest_buffers(self._module):
             of = {
                 of_writer
                 for writer in buffer.writers
                 if (of_writer := self._of_gradient.get(writer.value)) is not None
-                and self._is_gradient(of_writer, self._walk(writer.value))
+                and self._is_gradient(self._walk(writer.value))
             }
             if len(of) == 1:
                 yield of.pop(), buffer.shape.nbytes
 
-    def _is_gradient(self, number: int, way: list[tuple[Value, Instruction]]) -> bool:
-        """Return whether a value is a gradient: it does not depend on the argument, or its pass is named.
+    def _is_gradient(self, way: list[tuple[Value, Instruction]]) -> bool:
+        """Return whether a value is a gradient, and not an update or a moment.
+
+        The operation that computes it is of the backward pass, or it depends neither on an argument nor on a
+        product of the optimizer.
 
         Args:
-            number: The argument.
             way: The way of the gradient to the value.
         """
-        if all(self._flow.number(value) != number for value, _ in way):
+        computed = [instruction for _, instruction in way if _is_first_use(instruction)]
+        if computed and pass_of(computed[0].op_name) == "backward":
             return True
-        last = next((instruction for _, instruction in way if _is_first_use(instruction)), None)
-        return last is not None and pass_of(last.op_name) == "backward"
+        products = (one for one in computed if id(one) in self._product_ids)
+        return all(self._flow.number(value) is None for value, _ in way) and all(map(self._ends, products))
 
 
 def _is_first_use(instruction: Instruction) -> bool:
-    """Return whether an operation computes something of an array, and does not only store it."""
-    return computes(instruction) and instruction.opcode != "dynamic-update-slice"
+    """Return whether an operation computes something of an array, and does not only store or send it."""
+    is_stored = instruction.opcode == "dynamic-update-slice"
+    return computes(instruction) and not (is_stored or ASYNC_COLLECTIVE in instruction.custom_call_target)
 
 
 def _is_floating(dtype: str) -> bool:

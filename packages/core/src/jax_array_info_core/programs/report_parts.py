@@ -303,6 +303,8 @@ def _parameters(program: Program, _: Fields) -> Fields:
 
 def _costs(program: Program, fields: Fields) -> Fields:
     """Return the field of a report on what a device does for each parameter."""
+    if None in (fields["collectives"], fields["known_dot_flops"]):
+        return {}
     saved = None if fields["memory"] is None else fields["memory"].saved
     arguments, (described, _) = program.interface.arguments, program.described
     return {"costs": cost_shares(program.parameters, arguments, described, saved, program.lines)}

@@ -26,6 +26,9 @@ _IDENTITIES = operations(Passing.SAME)
 _JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collective-permute", "concatenate"})
 """Operations whose result has the values of all operands, or whose results have the values of one each."""
 
+ASYNC_COLLECTIVE = "AsyncCollective"
+"""Part of the targets of TPU's custom calls that start and end a collective, which is an operand of them."""
+
 _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 """Operations with as many results as operands, each computed from one of them."""
 
@@ -246,6 +249,9 @@ class Dataflow:
             or (opcode == "while" and self.is_invariant(instruction, element))
         ):
             return [Value(within, name, element) for name in operands[:1]]
+        if ASYNC_COLLECTIVE in instruction.custom_call_target and not is_exact:
+            by_name = self.module.computations[within].by_name
+            return [Value(within, name) for name in operands if by_name[name].opcode in _JOINS | _SUMS]
         is_join = plain in _JOINS or "ConcatBitcast" in instruction.custom_call_target
         if opcode == "tuple" or (is_join and not is_exact):
             names = operands if element is None else operands[element : element + 1]
