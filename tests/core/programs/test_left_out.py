@@ -45,9 +45,9 @@ INNER = {
 FIELDS = {
     "FLOPs": {
         *("dot_flops", "known_dot_flops", "dot_totals", "fft_totals", "decompositions", "uncounted_flops"),
-        "xla_flops",
+        *("xla_flops", "costs"),
     },
-    "collectives": {"collectives", "sent", "unread", "unread_local"},
+    "collectives": {"collectives", "sent", "unread", "unread_local", "costs"},
     "replicated values": {"rematerializations"},
     "repeated values": {"repeated"},
     "share of work": {"work"},
@@ -55,15 +55,21 @@ FIELDS = {
     "donations": {"donations", "donatable"},
     "memory": {"memory", "timeline"},
     "schedule": {"timeline"},
+    "parameters": {"parameters"},
+    "costs of parameters": {"costs"},
     "constraints": {"constraints"},
     "what the next call gets": {"passed_on"},
-    "all that the compiled program tells": {*OF_PARTS, "xla_flops", "work", "timeline"},
+    "all that the compiled program tells": {
+        *OF_PARTS,
+        *("xla_flops", "work", "timeline", "parameters", "costs"),
+    },
     "findings": {"findings"},
 }
 """Fields that are None without a part."""
 SOME = {
     "constraints": {"collectives"},
-    "values kept for the backward pass": {"memory"},
+    "memory": {"costs"},
+    "values kept for the backward pass": {"memory", "costs"},
     "temporaries": {"memory"},
     "reasons of collectives": {"collectives"},
     "all that the compiled program tells": {"constraints", "reason"},

@@ -114,7 +114,12 @@ class Parameters:
         return self._ways[place]
 
     def _walk(self, value: Value) -> list[tuple[Value, Instruction]]:
-        return [*self._dataflow.walk(value, stops=self._ends)]
+        way = [*self._dataflow.walk(value, stops=self._ends)]
+        for at, instruction in way:
+            if instruction.opcode == "scatter":  # of a lookup, added to the gradient of another use
+                added = Value(at.computation, instruction.operands[0])
+                way += self._dataflow.walk(added, stops=self._ends)
+        return way
 
     @cached_property
     def _product_ids(self) -> set[int]:
@@ -151,10 +156,16 @@ class Parameters:
     def _is_derived(self, number: int) -> bool:
         """Return whether what an argument is first used for belongs to a derivative, as far as names tell."""
         argument = self._flow.argument(number)
-        if argument is None or not self._tells_passes:
+        if argument is None or not self._tells_passes or number in self._multiplied:
             return argument is not None
         users = self._dataflow.consumers(argument, is_end=_is_first_use)
         return any(_is_first_use(user) and pass_of(user.op_name) is not None for user in users)
+
+    @cached_property
+    def _multiplied(self) -> set[int | None]:
+        """Numbers of the arguments that products of a derivative read."""
+        derived = (product for product in self.products if pass_of(product.instruction.op_name) is not None)
+        return {number for product in derived for number in product.reads}
 
     @cached_property
     def _of_gradient(self) -> dict[Value, int | None]:
