@@ -98,7 +98,7 @@ def test_two_reports_that_cannot_be_compared_are_exit_code_2(call, args, problem
 def test_a_program_is_not_a_tree(call, command):
     done = call(command, "after.json")
     assert (done.returncode, done.stdout) == (2, "")
-    problem = "the report is a ProgramReport, not a TreeReport: jai-cli diff takes it"
+    problem = "the report is a ProgramReport, not a TreeReport: jai-cli diff and layers take it"
     assert done.stderr == f"Error: after.json: {problem}\n"
 
 

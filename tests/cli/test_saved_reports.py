@@ -19,6 +19,7 @@ COMMANDS = {
     "tree": ["tree", "{}"],
     "check": ["check", "{}"],
     "diff": ["diff", "{}", "{}"],
+    "layers": ["layers", "{}"],
     "log": ["log", "{}"],
     "profile": ["profile", "{}"],
     "hosts": ["hosts", "{}"],
@@ -28,7 +29,7 @@ COMMANDS = {
 }
 if jax.__version_info__ >= (0, 10):  # with an older JAX, the command takes nothing
     COMMANDS["why"] = ["why", "{}:step", "--mesh", "x=1"]
-TAKES = {"TreeReport": ("tree", "check", "diff"), "ProgramReport": ("diff",)}
+TAKES = {"TreeReport": ("tree", "check", "diff"), "ProgramReport": ("diff", "layers")}
 """Commands that answer from a report, by its class."""
 
 
@@ -50,9 +51,8 @@ def answers(call, monkeypatch):
             assert f"the report is a {kind}, " in line, (name, done)
             taking = TAKES.get(kind, ("hosts",) if kind in ("LiveArrayReport", "DevicesReport") else ())
             if taking:
-                assert (
-                    f": jai-cli {', '.join(taking)}".replace(", diff", " and diff", len(taking) > 1) in line
-                )
+                names = " and ".join(filter(None, (", ".join(taking[:-1]), taking[-1])))
+                assert f": jai-cli {names} " in line
             else:
                 assert line.endswith(": no command takes it, but load_report in Python does")
             assert done.stderr.count("\n") == 1

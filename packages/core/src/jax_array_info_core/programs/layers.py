@@ -153,17 +153,19 @@ def _by_parameter(parameters: Sequence[Parameter], values: Mapping[str, ProgramV
 def _by_scope(shares: Sequence[CostShare]) -> _Rows:
     """Return a row for each group of scopes that differ only in indices.
 
-    A parameter is in the scope that its costs are in, if they are in one alone.
+    A parameter is in the scope of its products, or without any, of its other costs, if they have one alone.
     """
     scopes = [*dict.fromkeys(share.scope for share in shares if share.scope)]
     groups = folded(scopes, lambda _: None, str)
     numbers = {scope: number for number, (_, alike) in enumerate(groups) for scope in alike}
-    used = by_key((path, share.scope) for share in shares if share.scope for path in share.parameters)
-    return _Rows(
-        [name for name, _ in groups],
-        lambda share: numbers.get(share.scope),
-        lambda parameter: _single(numbers[scope] for scope in used.get(parameter.path, ())),
-    )
+    costs = by_key((path, share) for share in shares if share.scope for path in share.parameters)
+
+    def of_parameter(parameter: Parameter) -> int | None:
+        used = costs.get(parameter.path, ())
+        products = [share for share in used if share.forward_flops]
+        return _single(numbers[share.scope] for share in products or used)
+
+    return _Rows([name for name, _ in groups], lambda share: numbers.get(share.scope), of_parameter)
 
 
 def _single(numbers: Iterable[int | None]) -> int | None:

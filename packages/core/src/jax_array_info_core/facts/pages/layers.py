@@ -106,6 +106,8 @@ _ANSWERED = {"sent": "bytes sent", "flops": "FLOPs", "held": "bytes held"}
 """Columns that the first line is about."""
 _MOST = 3
 """Maximum number of rows that it names."""
+_TIMES = 10
+"""If the rest takes so many times more than these rows, it stands in their place."""
 _INDICES = re.compile(r"(?<![^/._])[0-9]+(?:[-,:][0-9]+)+(?![^/._])")
 """Folded indices in a path."""
 
@@ -135,15 +137,20 @@ def layers_words(report: LayersReport) -> str:
         return f"no {report.by}s"
     parts = []
     for column, noun in _ANSWERED.items():
-        whole = _figure(report.total, column)
+        whole, rest = _figure(report.total, column), _figure(report.rest, column)
         if not whole:
             continue
         most = _most(report, column)
-        share = percent_words(sum(_figure(row, column) for row in most), whole, decimals=0)
-        known = " that are known" if column == "sent" and report.total.unknown_count else ""
-        names = _together(report, most)
-        verb = "takes" if len(most) == 1 and "*" not in names else "take"
-        parts.append((f"{names} {verb}", f"{share} of the {noun}{known}"))
+        number = sum(_figure(row, column) for row in most)
+        is_rest = _TIMES * number <= rest
+        names = f"what is {report.rest.name}" if is_rest else _together(report, most)
+        share = f"{percent_words(rest if is_rest else number, whole, decimals=0)} of the {noun}"
+        if column == "sent" and report.total.unknown_count:
+            share += " that are known"
+        if not is_rest and rest > number:
+            share += f" ({percent_words(rest, whole, decimals=0)} {report.rest.name})"
+        verb = "takes" if is_rest or (len(most) == 1 and "*" not in names) else "take"
+        parts.append((f"{names} {verb}", share))
     answers = (f"{names} {_and(shares)}" for names, shares in by_key(parts).items())
     return "; ".join(answers) or "no costs are known"
 
@@ -153,19 +160,16 @@ def _figure(row: LayerRow, column: str) -> int:
 
 
 def _most(report: LayersReport, column: str) -> list[LayerRow]:
-    """Return the rows with the most of a column, as few as take half of it: the rest only as the first.
+    """Return the rows with the most of a column, as few as take half of what all rows take.
 
     A row that has less than half of the first is not among them.
     """
-    whole = _figure(report.total, column)
-    rows = sorted((*report.rows, report.rest), key=lambda row: -_figure(row, column))
-    first = rows[0]
-    if first is report.rest:
-        return [first]
-    most = [first]
-    for row in rows[1:_MOST]:
-        is_enough = 2 * sum(_figure(one, column) for one in most) >= whole
-        if is_enough or row is report.rest or 2 * _figure(row, column) < _figure(first, column):
+    rows = sorted(report.rows, key=lambda row: -_figure(row, column))
+    half = sum(_figure(row, column) for row in rows) / 2
+    most: list[LayerRow] = []
+    for row in rows[:_MOST]:
+        taken = sum(_figure(one, column) for one in most)
+        if taken >= half or (most and 2 * _figure(row, column) < _figure(rows[0], column)):
             break
         most.append(row)
     return most
@@ -173,17 +177,15 @@ def _most(report: LayersReport, column: str) -> list[LayerRow]:
 
 def _together(report: LayersReport, rows: Sequence[LayerRow]) -> str:
     """Return the names of rows, in their order, with the keys that all begin with written once."""
-    if rows[0] is report.rest:
-        return f"what is {report.rest.name}"
     names = [
         _INDICES.sub("*", row.name) if report.by == "scope" or len(row.paths) > 1 else row.name
         for row in report.rows
         if row in rows
     ]
     keys = [path_keys(name) for name in names]
-    common = len([*takewhile(lambda same: len({*same}) == 1, zip(*keys, strict=False))])
-    tails = ["/".join(path[common:]) for path in keys[1:]]
-    return _and([names[0], *tails])
+    shared = zip(*(path[:-1] for path in keys), strict=False)
+    common = len([*takewhile(lambda same: len({*same}) == 1, shared)])
+    return _and([names[0], *("/".join(path[common:]) for path in keys[1:])])
 
 
 def _and(texts: Sequence[str]) -> str:
@@ -199,9 +201,10 @@ def _table(report: LayersReport, sort: Sort) -> Table:
     shown = [name for name in _FIELDS if _figure(total, name)]
 
     def row(one: LayerRow) -> Row:
-        count = len(one.paths) if report.by == "parameter" else 1
+        if report.by == "scope":
+            return {_NAME: one.name, **_sums(one, shown)}
         return {
-            _NAME: counted_path(one.name, count),
+            _NAME: counted_path(one.name, len(one.paths)),
             "type": "" if one.dtype is None or one.shape is None else type_text(one.dtype, one.shape),
             "spec": "" if one.sharding is None else sharding_words(one.sharding),
             **_sums(one, shown),
@@ -219,7 +222,7 @@ def _table(report: LayersReport, sort: Sort) -> Table:
         [column for column in _COLUMNS if column.name != _NAME or column.head == report.by],
         [limited(rows, row, others, size=size), [sums(report.rest), sums(total)]],
         _GROUPINGS,
-        breaks="words",
+        breaks="first",
         is_compact=True,
     )
 
