@@ -95,6 +95,8 @@ _FACTS = ("type", "spec")
 _HELD = ("held", "moments", "gradient")
 _SENT = ("sent", "forward", "backward", "reduced")
 _FLOPS = ("flops", "flops forward", "flops backward", "recomputed")
+_WHOLE = {"forward": "sent", "flops forward": "flops"}
+"""Columns of the forward pass, and their sums with other passes."""
 _GROUPINGS = (
     [[name] for name in (_NAME, *_FACTS, *_FIELDS)],
     [[_NAME, *_FACTS], *([name] for name in _FIELDS)],
@@ -160,7 +162,7 @@ def _figure(row: LayerRow, column: str) -> int:
 
 
 def _most(report: LayersReport, column: str) -> list[LayerRow]:
-    """Return the rows with the most of a column, as few as take half of what all rows take.
+    """Return the rows with the most of a column, as few as take half of what all rows take, with equal ones.
 
     A row that has less than half of the first is not among them.
     """
@@ -168,8 +170,9 @@ def _most(report: LayersReport, column: str) -> list[LayerRow]:
     half = sum(_figure(row, column) for row in rows) / 2
     most: list[LayerRow] = []
     for row in rows[:_MOST]:
-        taken = sum(_figure(one, column) for one in most)
-        if taken >= half or (most and 2 * _figure(row, column) < _figure(rows[0], column)):
+        taken, number = sum(_figure(one, column) for one in most), _figure(row, column)
+        is_equal = bool(most) and number == _figure(most[-1], column)
+        if not is_equal and (taken >= half or (most and 2 * number < _figure(rows[0], column))):
             break
         most.append(row)
     return most
@@ -198,7 +201,9 @@ def _table(report: LayersReport, sort: Sort) -> Table:
         rows.sort(key=lambda row: -_figure(row, sort))
     total = report.total
     main = next((column for column in _ANSWERED if _figure(total, column)), "parameters")
-    shown = [name for name in _FIELDS if _figure(total, name)]
+    # Without a backward pass, all is of the forward pass.
+    alike = [part for part, whole in _WHOLE.items() if _figure(total, part) == _figure(total, whole)]
+    shown = [name for name in _FIELDS if _figure(total, name) and name not in alike]
 
     def row(one: LayerRow) -> Row:
         if report.by == "scope":
