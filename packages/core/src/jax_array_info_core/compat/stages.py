@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
 from ..base.errors import UnsupportedValueError
+from ..base.grouping import by_key
 from .jitted import STATES, Unwrapped, is_jitted, jitted_inside, position_names, unwrapped
 from .shardings import is_named
 from .topologies import topology_of
@@ -490,9 +491,9 @@ def _nnx_objects(
 
 def _groups(leaves: Sequence[ProgramLeaf]) -> _Groups:
     """Return the numbers of the leaves of each object, by its name and keys."""
-    groups: _Groups = {}
-    for number, leaf in enumerate(leaves):
-        names = [getattr(key, "name", None) for key in leaf.keys]
-        if STATES in names and len(names) == names.index(STATES) + 3:
-            groups.setdefault((leaf.name, *leaf.keys[: names.index(STATES)]), []).append(number)
-    return groups
+    return by_key(
+        ((leaf.name, *leaf.keys[:-3]), number)
+        for number, leaf in enumerate(leaves)
+        for names in [[getattr(key, "name", None) for key in leaf.keys]]
+        if STATES in names and names.index(STATES) == len(names) - 3
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..arrays.origins.origins import UserLines
 from ..base.errors import LayoutError, NotationError
+from ..base.grouping import by_key
 from ..base.text import printable
 from ..facts.reports.compiler_messages import LargeBuffer, OutOfMemory, Rematerialization
 from ..facts.reports.logs import UnusableDonation
@@ -215,13 +216,13 @@ def ranked(rows: Iterable[Rematerialization]) -> tuple[Rematerialization, ...]:
 
     Versions of XLA write the same sharding differently: where both specs are known, they are compared.
     """
-    groups: dict[Rematerialization, list[Rematerialization]] = {}
-    for row in rows:
-        key = replace(row, count=1)
-        if row.before is not None and row.after is not None:
-            key = replace(key, before_text="", after_text="")
-        groups.setdefault(key, []).append(row)
-    merged = (replace(alike[0], count=sum(row.count for row in alike)) for alike in groups.values())
+
+    def key(row: Rematerialization) -> Rematerialization:
+        are_known = row.before is not None and row.after is not None
+        return replace(row, count=1, **({"before_text": "", "after_text": ""} if are_known else {}))
+
+    groups = by_key((key(row), row) for row in rows).values()
+    merged = (replace(alike[0], count=sum(row.count for row in alike)) for alike in groups)
     return tuple(sorted(merged, key=lambda row: (row.nbytes is None, -(row.nbytes or 0), -row.count)))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ..base.grouping import by_key
 from ..facts.reports.array import ShardingDescription, same_sharding
 from ..facts.reports.program_values import (
     CALL_FAILS,
@@ -91,10 +92,11 @@ def sharing(arguments: Sequence[ProgramValue], buffers: Sequence[Hashable]) -> M
         arguments: Arguments of the program. A pruned one is not passed to it.
         buffers: A key of the buffers of each, as of ``buffer_key``, or None; empty if they are not known.
     """
-    groups: dict[Hashable, list[str]] = {}
-    for argument, key in zip(arguments, buffers, strict=False):
-        if key is not None and not argument.is_pruned:
-            groups.setdefault(key, []).append(argument.path)
+    groups = by_key(
+        (key, argument.path)
+        for argument, key in zip(arguments, buffers, strict=False)
+        if key is not None and not argument.is_pruned
+    )
     return {
         path: [other for other in paths if other != path]
         for paths in groups.values()
@@ -240,16 +242,16 @@ class _Groups:
     def __init__(self, values: Iterable[tuple[int, ProgramValue, bool]]) -> None:
         groups: dict[Hashable, _Group] = {}
         for number, value, is_reused in values:
-            new = _Group(value, is_reused, {})
             kind = is_reused, value.dtype, value.shape, value.memory_kind, value.got
-            group = groups.setdefault(kind, new)
+            group = groups.setdefault(kind, _Group(value, is_reused, {}))
             for end in _ends(value.path):
                 group.numbers.setdefault(end, deque()).append(number)
-        self._by_type: dict[tuple[Any, Any], list[_Group]] = {}
-        for group in groups.values():
-            dtype, shape = group.value.dtype, group.value.shape
-            for type_ in ((dtype, shape), (None, shape), (dtype, None)):
-                self._by_type.setdefault(type_, []).append(group)
+        self._by_type = by_key(
+            (type_, group)
+            for group in groups.values()
+            for dtype, shape in [(group.value.dtype, group.value.shape)]
+            for type_ in ((dtype, shape), (None, shape), (dtype, None))
+        )
 
     def of(self, dtype: Any, shape: Any) -> list[_Group]:
         """Return the groups of a dtype and a shape, either of them any if it is None."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..arrays.origins.origins import Owner, UserLines
 from ..arrays.stage_leaves import shard_shape
+from ..base.grouping import by_key
 from ..base.quantities import known_sum
 from ..compat.arrays import traceback_lines
 from ..compat.jaxprs import jaxpr_names, traceback_of
@@ -432,12 +433,9 @@ def _by_line(sized: Iterable[tuple[BackwardLine, _Sizes]]) -> tuple[BackwardLine
     Args:
         sized: The line of each value, its bytes on a device, and those on all devices.
     """
-    by_line: dict[BackwardLine, list[_Sizes]] = {}
-    for line, sizes in sized:
-        by_line.setdefault(line, []).append(sizes)
     summed = [
         replace(line, count=len(sizes), nbytes=nbytes, global_nbytes=global_nbytes)
-        for line, sizes in by_line.items()
+        for line, sizes in by_key(sized).items()
         for nbytes, global_nbytes in [map(known_sum, zip(*sizes, strict=True))]
     ]
     return tuple(

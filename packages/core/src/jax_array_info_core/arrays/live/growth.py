@@ -106,10 +106,8 @@ def collect_arrays(census: Census, live_arrays: Callable[[], list[Any]]) -> tupl
     gc.collect()
     held.clear()
     census.update(live_arrays)
-    freed: dict[Site, Counter[Kind]] = {}
-    for number in before.owners - census.alive.owners:
-        kind = before.kinds[number]
-        freed.setdefault(kind.line, Counter())[kind] += 1
+    gone = (before.kinds[number] for number in before.owners - census.alive.owners)
+    freed = {line: Counter(kinds) for line, kinds in by_key((kind.line, kind) for kind in gone).items()}
     collected = [
         CollectedArrays(
             **called(site, counts),

@@ -113,13 +113,12 @@ def _lines(profile: Any, string: Callable[[int], str]) -> dict[int, list[Line]]:
     functions = {
         function.id: (string(function.filename), string(function.name)) for function in profile.function
     }
-    lines: dict[int, list[Line]] = {}
-    for location in profile.location:
-        of_location = lines[location.id] = []
-        for line in location.line:
-            file, name = functions[line.function_id]
-            of_location.append((file, line.line, name))
-    return lines
+
+    def line_of(line: Any) -> Line:
+        file, name = functions[line.function_id]
+        return file, line.line, name
+
+    return {location.id: [*map(line_of, location.line)] for location in profile.location}
 
 
 def _decoded(data: bytes) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ...base.grouping import by_key
 from ...base.quantities import counted, format_device_ids, format_number, grouped
 from ..reports import LogFinding, LogReport, RankLog
 from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said, that_apply
@@ -59,10 +60,10 @@ def _consequences(findings: Sequence[LogFinding]) -> Iterator[Listing]:
 
 def _timeline(ranks: Sequence[RankLog], roots: Collection[str]) -> Iterator[Listing]:
     """Yield the ranks with their last steps and times, by their ends: those that failed first come first."""
-    groups: dict[tuple[bool, str], list[RankLog]] = {}
-    for rank in ranks:
-        end = f"{rank.end}: {rank.text}" if rank.text else rank.end
-        groups.setdefault((rank.rank not in roots, end), []).append(rank)
+    groups = by_key(
+        ((rank.rank not in roots, f"{rank.end}: {rank.text}" if rank.text else rank.end), rank)
+        for rank in ranks
+    )
 
     def show(shown: Sequence[tuple[tuple[bool, str], list[RankLog]]]) -> list[Row]:
         return [

@@ -151,8 +151,5 @@ def text_of_pieces(pieces: Pieces) -> str:
 
 def folded_pieces(texts: Sequence[Pieces]) -> Pieces:
     """Return texts that differ only in the indices of paths as one; its links are those of the first."""
-    folded = []
-    for column in zip(*texts, strict=True):
-        words, first = folded_text([*map(words_of, column)]), column[0]
-        folded.append(words if isinstance(first, str) else first._replace(words=words))
-    return tuple(folded)
+    folded = [(column[0], folded_text([*map(words_of, column)])) for column in zip(*texts, strict=True)]
+    return tuple(words if isinstance(first, str) else first._replace(words=words) for first, words in folded)

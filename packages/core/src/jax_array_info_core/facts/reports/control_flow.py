@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from ...base import quantities
+from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes, format_count, grouped
 from .origin import Origin
 
@@ -193,18 +194,15 @@ def sums_of(costs: Iterable[Cost]) -> list[Sum]:
     ]
 
 
-def _most(costs: Iterable[Cost]) -> int:
+def _most(costs: Sequence[Cost]) -> int:
     """Return the largest sum of costs. Those of one side of a conditional exclude those of another."""
-    total = 0
-    sides: dict[int, dict[int | None, list[Cost]]] = {}
-    for cost in costs:
-        if cost.within:
-            first, *deeper = cost.within
-            inside = sides.setdefault(first.number, {}).setdefault(first.side, [])
-            inside.append(cost._replace(within=deeper))
-        else:
-            total += cost.amount
-    return total + sum(max(map(_most, of_one.values())) for of_one in sides.values())
+    flows = by_key((cost.within[0].number, cost) for cost in costs if cost.within)
+    sides = (
+        by_key((cost.within[0].side, cost._replace(within=cost.within[1:])) for cost in of_flow)
+        for of_flow in flows.values()
+    )
+    outside = sum(cost.amount for cost in costs if not cost.within)
+    return outside + sum(max(map(_most, of_side.values())) for of_side in sides)
 
 
 def per_iteration(loops: Iterable[Sum], unit: Literal["nbytes", "flops"]) -> tuple[PerIteration, ...]:

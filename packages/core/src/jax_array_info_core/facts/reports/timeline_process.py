@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...base import quantities
+from ...base.grouping import by_key
 from ...base.quantities import counted, duration_words, format_bytes, format_device_ids, grouped
 from .record import RecordStall
 
@@ -228,10 +229,8 @@ def standing_groups(processes: Sequence[TimelineProcess]) -> list[tuple[str, lis
     are_waiting = {stall.waits_for_devices for stall in stalls}
     has_stalls = any(stall.step is not None for stall in stalls) or len(are_waiting) == 2
     is_running = any(member.state == "running" for member in active)
-    groups: dict[tuple[object, ...], list[TimelineProcess]] = {}
-    for process in active:
-        kind = _kind(process, latest, has_stalls, is_running)
-        groups.setdefault((kind, *_distinct(kind, process, latest)), []).append(process)
+    with_kinds = ((_kind(process, latest, has_stalls, is_running), process) for process in active)
+    groups = by_key(((kind, *_distinct(kind, process, latest)), process) for kind, process in with_kinds)
     kinds = [(str(key[0]), members) for key, members in groups.items()]
     is_wrong = has_stalls or (
         len(active) > 1 and any(kind in _SILENT or members[0].state == "raised" for kind, members in kinds)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...arrays.origins.origins import UserLines
+from ...base.grouping import by_key
 from ...programs.log_kinds.memory_kinds import memory_numbers
 from ...xla.hlo.oom_logs import Refusal
 from ...xla.logs.progress import Progress, Restart
@@ -195,10 +196,7 @@ def _outlived(failure: Found) -> Found:
 
 def each_once(ranks: Iterable[OneRank]) -> Iterator[OneRank]:
     """Yield each rank once: its output and its errors may be in two files."""
-    by_rank: dict[str | None, list[OneRank]] = {}
-    for rank in ranks:
-        by_rank.setdefault(rank.rank, []).append(rank)
-    for files in by_rank.values():
+    for files in by_key((rank.rank, rank) for rank in ranks).values():
         every = [file.progress for file in files]
         progress = _joined(every, sum(part.line_count for part in every))
         last = max(files, key=lambda file: file.attempt)

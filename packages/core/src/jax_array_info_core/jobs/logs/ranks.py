@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ...base.grouping import by_key
 from ...base.quantities import counted, format_number
 from ...base.text import printable
 from ...facts.reports.logs import LogEvent, RankEnd, RankLog
@@ -176,13 +177,16 @@ def _by_number(rank: str | None) -> tuple[int, str]:
 
 def _named(ranks: Iterable[OneRank]) -> dict[str, tuple[str, int]]:
     """Return the ranks that others name as the cause, the most often named first, with the reason."""
-    names: dict[str, dict[str | None, str]] = {}
-    for member in ranks:
-        for failure in member.found:
-            for rank, reason in failure.named:
-                if rank != member.rank:
-                    names.setdefault(rank, {}).setdefault(member.rank, reason)
-    counts = {rank: (Counter(by.values()).most_common(1)[0][0], len(by)) for rank, by in names.items()}
+    given = by_key(
+        ((rank, member.rank), reason)
+        for member in ranks
+        for failure in member.found
+        for rank, reason in failure.named
+        if rank != member.rank
+    )
+    # The first reason that a rank gives for another counts.
+    names = by_key((rank, reasons[0]) for (rank, _), reasons in given.items())
+    counts = {rank: (Counter(firsts).most_common(1)[0][0], len(firsts)) for rank, firsts in names.items()}
     return dict(sorted(counts.items(), key=lambda item: -item[1][1]))
 
 

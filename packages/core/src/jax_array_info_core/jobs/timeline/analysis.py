@@ -7,7 +7,6 @@ within a step, or for an evaluation, is freed again within a part.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -141,12 +140,8 @@ class DeviceHistory:
         """Return the bytes by allocation site at some samples, and the rest."""
         alive = self.samples.arrays(self._sites, points)
         at_peak = int(np.argmax(self.use[points])) if len(points) else 0
-        lines: dict[object, list[tuple[Site, Numbers]]] = {}
-        counts_of: Counter[object] = Counter()
-        for site, counts, nbytes in alive.by_site():
-            lines.setdefault(site.origin or site.content, []).append((site, nbytes))
-            counts_of[site.origin or site.content] += int(counts[-1])
-        sums = {key: np.sum([nbytes for _, nbytes in parts], axis=0) for key, parts in lines.items()}
+        lines = by_key((row[0].origin or row[0].content, row) for row in alive.by_site())
+        sums = {key: np.sum([nbytes for *_, nbytes in rows], axis=0) for key, rows in lines.items()}
         largest = sorted(sums, key=lambda key: -int(sums[key].max()))
         shown = sorted(largest[:MAX_SERIES], key=lambda key: -int(sums[key][at_peak]))
         others = alive.other_nbytes + sum((sums[key] for key in largest[MAX_SERIES:]), np.int64(0))
@@ -156,7 +151,7 @@ class DeviceHistory:
                 origin=lines[key][0][0].origin,
                 content=lines[key][0][0].content if len(lines[key]) == 1 else None,
                 nbytes=_plain(sums[key]),
-                count=counts_of[key],
+                count=sum(int(counts[-1]) for _, counts, _ in lines[key]),
                 nbytes_per_minute=_per_minute(self.times[points], sums[key]),
             )
             for key in shown
@@ -213,9 +208,8 @@ class DeviceHistory:
         for sample in np.argsort(-rise, kind="stable")[:_MOST_RISES].tolist():
             if rise[sample] >= least and all(abs(sample - other) >= _AROUND for other in found):
                 found.append(sample)
-        jumps: dict[object, list[TimelineJump]] = {}
-        for sample in found:
-            jump = TimelineJump(
+        jumps = [
+            TimelineJump(
                 time=float(self.times[sample + 1]),
                 since=float(self.times[sample]),
                 nbytes=int(rise[sample]),
@@ -223,10 +217,15 @@ class DeviceHistory:
                 mark=self._visits.of_rise(sample, int(rise[sample])),
                 groups=_most(self._added(sample, sample + 1)),
             )
-            origin = jump.groups[0].origin if jump.groups else None
-            # Without a mark or an origin, jumps have nothing in common.
-            jumps.setdefault((jump.mark, origin) if jump.mark or origin else sample, []).append(jump)
-        alike = [replace(jumps_alike[0], count=len(jumps_alike)) for jumps_alike in jumps.values()]
+            for sample in found
+        ]
+        origins = [jump.groups[0].origin if jump.groups else None for jump in jumps]
+        # Without a mark or an origin, jumps have nothing in common.
+        groups = by_key(
+            ((jump.mark, origin) if jump.mark or origin else sample, jump)
+            for sample, jump, origin in zip(found, jumps, origins, strict=True)
+        )
+        alike = [replace(jumps_alike[0], count=len(jumps_alike)) for jumps_alike in groups.values()]
         return tuple(alike[:_MOST_JUMPS])
 
     def marks(self) -> tuple[TimelineMark, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...arrays.holders.search import find_holders
 from ...arrays.origins.origins import cell_number, wrapped_functions
+from ...base.grouping import by_key
 from ...base.quantities import format_device_ids
 from ...compat.arrays import buffer_key, is_committed
 from ...compat.jitted import donated_parameters
@@ -209,11 +210,8 @@ def copied(site: Site) -> Iterator[Edit]:
 
 def _twice(place: Place) -> list[tuple[ast.AST, str]]:
     """Return the places of the only array that an expression has twice; none if there are several."""
-    names: dict[Any, list[tuple[ast.AST, str]]] = {}
-    for node, name, leaf in _leaves(place):
-        if (key := buffer_key(leaf)) is not None:
-            names.setdefault(key, []).append((node, name))
-    twice = [alike for alike in names.values() if len(alike) > 1]
+    names = by_key((buffer_key(leaf), (node, name)) for node, name, leaf in _leaves(place))
+    twice = [alike for key, alike in names.items() if key is not None and len(alike) > 1]
     return twice[0] if len(twice) == 1 else []
 
 
