@@ -82,6 +82,4 @@ def written_or_refused(exit_code: int = 1) -> Iterator[None]:
 
 def unwritable(error: OSError) -> str | None:
     """Return the message for output that cannot be written, or None if the reader closed the pipe."""
-    if error.errno == errno.EPIPE:
-        return None
-    return f"the output cannot be written: {error.strerror or error}"
+    return None if error.errno == errno.EPIPE else f"the output cannot be written: {error.strerror or error}"

@@ -76,9 +76,8 @@ class Source:
         if texts:
             exec("\n".join(dict.fromkeys(text.imports for text in texts)), namespace)
             text = edited(code, texts)
-        compiled = None
-        if self._value is not None and not self._is_hidden(path):
-            compiled = self._with_calls(code, path)
+        is_watched = self._value is not None and not self._is_hidden(path)
+        compiled = self._with_calls(code, path) if is_watched else None
         exec(compiled or compile(text, path, "exec", dont_inherit=True), namespace)
 
     def _with_calls(self, code: bytes, path: str) -> CodeType | None:

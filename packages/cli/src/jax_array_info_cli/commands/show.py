@@ -13,7 +13,7 @@ from ..output import Output, Problems, output_options, refused
 from ..reporting import Answer, Command, report_command
 
 if TYPE_CHECKING:
-    from jax_array_info_core.reports import Report
+    pass
 
 
 @report_command(
@@ -84,11 +84,8 @@ def show(
     problems.refuse()
     assert lengths is not None
     assert sizes is not None
-    columns: list[list[Report]] = []
-    for spec in known:
-        report = planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec))
-        columns.append([report, *(shard_report(report, device) for device in devices)])
-    return Answer(columns)
+    planned = [planned_report(lengths, sizes, spec, dtype=dtype, name=str(spec)) for spec in known]
+    return Answer([[report, *(shard_report(report, device) for device in devices)] for report in planned])
 
 
 @report_command(

@@ -71,10 +71,8 @@ def logical_names(box: Any) -> Spec | None:
 
 def variable_kind(box: Any) -> VariableKind | None:
     """Return the kind of a variable of Flax nnx; None for another object."""
-    for cls in type(box).__mro__:
-        if cls.__name__ in _VARIABLES and cls.__module__.startswith("flax."):
-            return _VARIABLES[cls.__name__]
-    return None
+    of_flax = (cls.__name__ for cls in type(box).__mro__ if cls.__module__.startswith("flax."))
+    return next((_VARIABLES[name] for name in of_flax if name in _VARIABLES), None)
 
 
 def _axis_names(box: Any) -> Spec | None:
@@ -142,9 +140,7 @@ def children_of(value: Any) -> list[tuple[tuple[Any, ...], Any]] | None:
     except Exception:
         # Keys may not be sortable, and the flatten function of a registered class may raise anything.
         return None
-    if len(pairs) == 1 and pairs[0][0] == ():
-        return None
-    return pairs
+    return None if len(pairs) == 1 and pairs[0][0] == () else pairs
 
 
 def _attribute(box: Any, name: str) -> tuple[Any, ...]:

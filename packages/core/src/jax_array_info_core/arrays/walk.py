@@ -242,8 +242,6 @@ class _LeafTexts(Walk):
         self.leaves.append(ContainerLeaf(path=path, type=self._array_text(array.dtype, array.shape)))
 
     def add_other(self, path: str, value: Any) -> None:
-        if value is None:
-            text = "None"
-        else:
-            text = (type(value) not in PLAIN and object_text(value)) or values.type_name(value)
+        named = (type(value) not in PLAIN and object_text(value)) or values.type_name(value)
+        text = "None" if value is None else named
         self.leaves.append(ContainerLeaf(path=path, type=text))

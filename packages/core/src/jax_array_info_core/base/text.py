@@ -80,9 +80,7 @@ def clipped(text: str) -> str:
 
     Call this before measuring a text: rich takes seconds for one of 10 MB.
     """
-    if len(text) <= MAX_TEXT:
-        return text
-    return f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
 
 
 def printable_lines(text: str, encoding: str = "utf-8") -> str:

@@ -154,11 +154,8 @@ def trace_context() -> dict[str, ContextValue]:
     """Return the settings and the meshes in effect in this thread, by name. Unknown settings are left out."""
     import jax
 
-    context = {}
-    for name in SETTINGS:
-        value = getattr(jax.config, name, None)
-        if value is not None:
-            context[name] = ContextValue(plain_text(value))
+    values = {name: getattr(jax.config, name, None) for name in SETTINGS}
+    context = {name: ContextValue(plain_text(value)) for name, value in values.items() if value is not None}
     mesh = context_mesh()
     if mesh is not None:
         axes, ids, *_ = mesh_placement(mesh)
@@ -178,10 +175,10 @@ def context_mesh() -> Any:
         getattr(environment, "physical_mesh", None),
         getattr(meshes, "get_abstract_mesh", lambda: None)(),
     ]
-    for mesh in candidates:
-        if mesh is not None and hasattr(mesh, "empty") and not mesh.empty:
-            return mesh
-    return None
+    meshes_in_use = (
+        mesh for mesh in candidates if mesh is not None and hasattr(mesh, "empty") and not mesh.empty
+    )
+    return next(meshes_in_use, None)
 
 
 NOT_COMPILED = ("eval_shape", "make_jaxpr_f")

@@ -243,6 +243,4 @@ def job_of(environ: Mapping[str, str] = os.environ) -> str | None:
     '123_4'
     """
     array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
-    if array and task:
-        return f"{array}_{task}"
-    return next(filter(None, map(environ.get, _JOB_VARIABLES)), None)
+    return f"{array}_{task}" if array and task else next(filter(None, map(environ.get, _JOB_VARIABLES)), None)

@@ -98,9 +98,7 @@ def text_for_cached_lines(lowered: Any) -> str | None:
     """
     import jax
 
-    if lowered is None or not jax.config.jax_compilation_cache_dir:
-        return None
-    return _with_lines(lowered)
+    return None if lowered is None or not jax.config.jax_compilation_cache_dir else _with_lines(lowered)
 
 
 def _with_lines(lowered: Any) -> str:

@@ -356,10 +356,9 @@ def places_of_arguments(values: Sequence[Any], leaves: Sequence[ProgramLeaf]) ->
     """
     shapes = [leaf.shape for leaf in leaves]
     arrays = [place for place, value in enumerate(values) if hasattr(value, "shape")]
-    for places in ([*range(len(values))], arrays):
-        if [tuple(getattr(values[place], "shape", ())) for place in places] == shapes:
-            return places
-    return None
+    given = [tuple(getattr(value, "shape", ())) for value in values]
+    ways = ([*range(len(values))], arrays)
+    return next((places for places in ways if [given[place] for place in places] == shapes), None)
 
 
 def struct_as_returned(value: Any, given: ProgramLeaf, returned: ProgramLeaf) -> Any:

@@ -218,8 +218,9 @@ def ranked(rows: Iterable[Rematerialization]) -> tuple[Rematerialization, ...]:
     """
 
     def key(row: Rematerialization) -> Rematerialization:
+        one = replace(row, count=1)
         are_known = row.before is not None and row.after is not None
-        return replace(row, count=1, **({"before_text": "", "after_text": ""} if are_known else {}))
+        return replace(one, before_text="", after_text="") if are_known else one
 
     groups = by_key((key(row), row) for row in rows).values()
     merged = (replace(alike[0], count=sum(row.count for row in alike)) for alike in groups)

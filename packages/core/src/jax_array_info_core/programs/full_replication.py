@@ -195,9 +195,8 @@ class _Described:
             *(source.movement.instruction for source in sources),
         )
         names = [instruction.op_name or "" for instruction in instructions]
-        if self._is_meant(value, axes, names, is_sum=scatter is not None):
-            return None
-        if value.is_sliced and any(source.movement.value in self.replicated for source in sources):
+        is_part = value.is_sliced and any(source.movement.value in self.replicated for source in sources)
+        if is_part or self._is_meant(value, axes, names, is_sum=scatter is not None):
             return None
         module = self.dataflow.module
         runs = module.once(executions)[value.computation]

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import TypeVar
 
 from ..base.errors import require_report
-from ..base.grouping import sums_by_key
+from ..base.grouping import by_key, sums_by_key
 from ..base.quantities import counted, known_sum
 from ..facts.reports.array import same_sharding
 from ..facts.reports.changes import (
@@ -233,11 +233,10 @@ def _same_lines(before: Sequence[Collective], after: Sequence[Collective]) -> di
 
 def _codes(collectives: Sequence[Collective]) -> dict[_Place, dict[int, str]]:
     """Return the text of the lines of each function, by their numbers."""
-    codes: dict[_Place, dict[int, str]] = {}
-    for collective in collectives:
-        if (line := _line(collective.origin)) is not None and collective.origin is not None:
-            codes.setdefault(line[0], {})[line[1]] = collective.origin.code.strip()
-    return codes
+    origins = (collective.origin for collective in collectives if collective.origin is not None)
+    lines = ((_line(origin), origin.code.strip()) for origin in origins)
+    codes = by_key((line[0], (line[1], code)) for line, code in lines if line is not None)
+    return {place: dict(of_place) for place, of_place in codes.items()}
 
 
 def _distance(old: Sequence[int], new: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.grouping import sums_by_key
 from ..base.quantities import LARGEST
 from ..facts.reports.tree import (
     MOST_OTHER_PATHS,
@@ -146,9 +147,7 @@ def _per_device(
 
     XLA pads the last shards of an uneven axis, so every device of a set holds as many bytes.
     """
-    sums: dict[int | None, int] = defaultdict(int)
-    for row in rows:
-        sums[row.mesh] += row.shard_nbytes or 0
+    sums = sums_by_key((row.mesh, row.shard_nbytes or 0) for row in rows)
     is_small = sum(map(abs, sums.values())) < _LARGEST_SUM
     totals = np.zeros(max(1, len(universe)), np.int64 if is_small else object)
     totals += sums.pop(None, 0)

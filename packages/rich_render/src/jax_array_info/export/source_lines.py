@@ -287,10 +287,8 @@ class SourceFile:
 
 def source_files(lines: Sequence[MarkedLine]) -> list[SourceFile]:
     """Return the source around marked lines, by file; the file of the first line first."""
-    by_file: dict[str, dict[int, MarkedLine]] = {}
-    for line in lines:
-        by_file.setdefault(line.origin.file, {})[line.origin.line] = line
-    return [_source_file(file, marked) for file, marked in by_file.items()]
+    by_file = by_key((line.origin.file, (line.origin.line, line)) for line in lines)
+    return [_source_file(file, dict(marked)) for file, marked in by_file.items()]
 
 
 def _source_file(file: str, marked: dict[int, MarkedLine]) -> SourceFile:

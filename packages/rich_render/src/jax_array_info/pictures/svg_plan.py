@@ -217,9 +217,7 @@ def _thinned(rows: int, columns: int, most: int) -> tuple[int, int]:
 
 def _ratio(grids: Grids) -> float:
     """Return width / height of the array; 1 with fewer than two axes."""
-    if len(grids.axes) < 2:
-        return 1.0
-    return max(sum(grids.column_lengths), 1) / max(sum(grids.row_lengths), 1)
+    return 1.0 if len(grids.axes) < 2 else max(sum(grids.column_lengths), 1) / max(sum(grids.row_lengths), 1)
 
 
 def _words(ratio: float) -> str:

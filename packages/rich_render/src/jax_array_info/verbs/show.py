@@ -253,6 +253,4 @@ def _terminal() -> TextIO | None:
         is_terminal = sys.stderr.isatty()
     except (AttributeError, ValueError):  # stderr is missing or closed
         return None
-    if not is_terminal or not prints_here() or terminal_console().is_jupyter:
-        return None
-    return sys.stderr
+    return None if not is_terminal or not prints_here() or terminal_console().is_jupyter else sys.stderr

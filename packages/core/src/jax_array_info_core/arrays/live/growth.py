@@ -359,11 +359,13 @@ class ArrayTracker:
             freed = collect_arrays(self._census, self._live_arrays) if collect else ()
             held = self._measured()
             now, before, trends = self._census.alive, entry.alive, entry.trends
-            search = Referrers()
-            if referrers:
-                search = find_referrers(
+            search = (
+                find_referrers(
                     now, before, trends.growing(), max_seconds=max_seconds, on_progress=on_progress
                 )
+                if referrers
+                else Referrers()
+            )
             origins = origin_growths(now.counts_without(before), before.counts_without(now), trends, search)
             steps = trends.steps
         return GrowthReport(

@@ -173,9 +173,9 @@ def live_array_report(
             arrays = [array for array in arrays if device in array.sharding.device_set]
         live = LiveArrays(arrays, origins=origins)
         held = device_bytes(devices, profile, live.counts())
-        holders = None
-        if referrers:
-            holders = find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress)
+        holders = (
+            find_holders(arrays, max_seconds=max_seconds, on_progress=on_progress) if referrers else None
+        )
         groups = live.groups(holders)
         if device is not None:
             groups = tuple(

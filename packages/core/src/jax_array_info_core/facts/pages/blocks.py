@@ -154,10 +154,8 @@ class Limited(NamedTuple, Generic[_T, _S]):
     def split(self, most: int | None) -> tuple[Sequence[_T], Sequence[_T]]:
         """Return the first things, and the others."""
         limit = min((limit for limit in (most, self.most) if limit is not None), default=None)
-        things = self.things
-        if self.largest is not None and limit is not None and limit < len(things):
-            things = self.largest()
-        return split_rows(things, limit)
+        are_all_shown = limit is None or limit >= len(self.things)
+        return split_rows(self.things if are_all_shown or self.largest is None else self.largest(), limit)
 
     def first(self, most: int | None) -> tuple[list[_S], list[_S]]:
         """Return the rows of the first things, and those for the others."""

@@ -429,11 +429,11 @@ def gain(remedy: Remedy, min_nbytes: int = LEAST_NBYTES) -> str:
 
     ``62.8 MiB → 33.5 MiB sent per device and call (-47%)``
     """
-    words = []
-    for figure in gained(remedy, min_nbytes):
-        old, new = numbers_of(remedy, figure.name) or (0, 0)
-        words.append(f"{figure.form(old)} → {figure.form(new)} {figure.words} ({change_words(old, new)})")
-    return ", ".join(words)
+    changes = ((figure, numbers_of(remedy, figure.name) or (0, 0)) for figure in gained(remedy, min_nbytes))
+    return ", ".join(
+        f"{figure.form(old)} → {figure.form(new)} {figure.words} ({change_words(old, new)})"
+        for figure, (old, new) in changes
+    )
 
 
 def price(remedy: Remedy, min_nbytes: int = LEAST_NBYTES) -> str:

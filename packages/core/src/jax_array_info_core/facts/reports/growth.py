@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...base import quantities
+from ...base.grouping import by_key
 from ...base.notebooks import Displayed
 from .devices import DeviceNbytes, added_nbytes, fullest_nbytes
 from .origin import Origin
@@ -221,11 +222,11 @@ class GrowthReport(Displayed):
 def _growth_of_alike(before: DeviceNbytes, now: DeviceNbytes) -> tuple[tuple[tuple[int, ...], int, int], ...]:
     """Return ``(device ids, bytes now, growth in bytes)``, with one entry for devices with equal values."""
     earlier, later = dict(before), dict(now)
-    alike: dict[tuple[int, int], tuple[int, ...]] = {}
-    for device in sorted(earlier | later):
-        held = later.get(device, 0), later.get(device, 0) - earlier.get(device, 0)
-        alike[held] = (*alike.get(held, ()), device)
-    return tuple(sorted((devices, *held) for held, devices in alike.items()))
+    alike = by_key(
+        ((later.get(device, 0), later.get(device, 0) - earlier.get(device, 0)), device)
+        for device in sorted(earlier | later)
+    )
+    return tuple(sorted((tuple(devices), *held) for held, devices in alike.items()))
 
 
 def origins_together(origins: Sequence[OriginGrowth]) -> OriginGrowth:

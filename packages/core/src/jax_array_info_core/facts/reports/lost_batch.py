@@ -84,10 +84,8 @@ class LostBatch(OperationFact):
     def remedy(self) -> str:
         """The constraint to write."""
         at = f" at {self.origin.place}" if self.loop is not None and self.origin is not None else ""
-        if not self.expression:
-            words = f"Constrain its result{at} to {spec_code(self.expected)}."
-        else:
-            words = f"Write {self.code}{at}."
+        constrained = f"Constrain its result{at} to {spec_code(self.expected)}."
+        words = f"Write {self.code}{at}." if self.expression else constrained
         return f"{words} {_OF_LOOPS}" if self.loop is not None else words
 
 

@@ -405,9 +405,8 @@ class TimelineReport(Displayed):
         self, time: float, step: int | None, mark: str | None = None, since: float | None = None
     ) -> str:
         """Return a moment with its step and mark: ``at 12:03:07, step 1,200, in eval``."""
-        when = f"at {self.time_words(time)}"
-        if since is not None:
-            when = f"between {self.time_words(since)} and {self.time_words(time)}"
+        now = self.time_words(time)
+        when = f"at {now}" if since is None else f"between {self.time_words(since)} and {now}"
         named = "" if step is None else f", step {grouped(step)}"
         return f"{when}{named}{f', in {mark}' if mark is not None else ''}"
 

@@ -217,9 +217,7 @@ class TreeRow(Leaf):
     @property
     def sharding_text(self) -> str:
         """The spec, or the class of the sharding, or that there is none."""
-        if self.spec is not None:
-            return str(self.spec)
-        return self.sharding or self.elsewhere or "no sharding"
+        return str(self.spec) if self.spec is not None else self.sharding or self.elsewhere or "no sharding"
 
     @property
     def elsewhere(self) -> Elsewhere | None:

@@ -284,9 +284,7 @@ def _name(scanner: Scanner, expected: str = "the name of a mesh axis") -> str:
 
 def _names(scanner: Scanner) -> tuple[str, ...]:
     """Read one mesh axis, or several in parentheses."""
-    if scanner.take(r"\("):
-        return scanner.listed(lambda: _name(scanner), ")")
-    return (_name(scanner),)
+    return scanner.listed(lambda: _name(scanner), ")") if scanner.take(r"\(") else (_name(scanner),)
 
 
 def _quoted_if_needed(name: str) -> str:

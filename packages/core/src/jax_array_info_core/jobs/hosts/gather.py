@@ -304,14 +304,13 @@ class Exchange:
             self.store.delete(f"waiting/{self.process}")
             answer = self.answer(self.seconds_left())
         missing, timeout, number = json.loads(answer) if answer else (absent, self.timeout, "")
-        conclusion = None
         if answer and not missing:
             conclusion = self.store.read(f"round/{number}", self.seconds_left())
-        if conclusion is None and not self.needs_all:
-            return self.conclude_alone(conclude)
-        if conclusion is None:
+            if conclusion is not None:
+                return conclusion
+        if self.needs_all:
             raise self.error(missing or ["0"], timeout)
-        return conclusion
+        return self.conclude_alone(conclude)
 
     def answer(self, seconds: float) -> str | None:
         """Return the answer of process 0, after sending it the details that it asks for; None if late."""

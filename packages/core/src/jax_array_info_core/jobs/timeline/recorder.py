@@ -417,9 +417,7 @@ def _end_before_jax() -> None:
 
 def _has_backend() -> bool:
     jax = sys.modules.get("jax")
-    if jax is None or getattr(jax.__spec__, "_initializing", False):
-        return False
-    return has_backends()
+    return jax is not None and not getattr(jax.__spec__, "_initializing", False) and has_backends()
 
 
 @contextlib.contextmanager

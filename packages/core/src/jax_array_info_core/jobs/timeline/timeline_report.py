@@ -89,9 +89,8 @@ def is_restart(start: RecordStart, earlier: Earlier) -> bool:
     skew = 0.0
     if start.host_name != earlier.start.host_name and job == other:
         skew = _LONGEST_SKEW if job is None else math.inf
-    if earlier.last - start.started > skew:
-        return False
-    return earlier.has_end or (job == other and not earlier.is_written())
+    was_over = earlier.last - start.started <= skew
+    return was_over and (earlier.has_end or (job == other and not earlier.is_written()))
 
 
 def _task(job: str | None) -> str:
@@ -108,10 +107,8 @@ def runs_of(segments: Iterable[SegmentReader]) -> Iterator[tuple[int, list[list[
     pairs = [(segment.start, segment) for segment in segments if segment.start is not None]
     pairs.sort(key=lambda pair: (pair[0].process, pair[0].recorder, pair[0].segment))
     for process, of_process in groupby(pairs, key=lambda pair: pair[0].process):
-        recorders = []
-        for _, found in groupby(of_process, key=lambda pair: pair[0].recorder):
-            starts, members = zip(*found, strict=True)
-            recorders.append(Recorder(starts[0], members))
+        groups = ([*of_recorder] for _, of_recorder in groupby(of_process, key=lambda pair: pair[0].recorder))
+        recorders = [Recorder(rows[0][0], tuple(segment for _, segment in rows)) for rows in groups]
         yield process, _joined(recorders) if len(recorders) > 1 else [recorders]
 
 

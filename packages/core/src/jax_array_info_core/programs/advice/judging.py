@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from ...base.grouping import by_key
 from ...base.quantities import known_sum
 from ...compat.topology_names import FLOPS_PER_BYTE, parse_topology
 from ...facts.reports.advice import (
@@ -203,11 +203,13 @@ def figures_of(report: ProgramReport) -> ProgramFigures:
 
 def _loops(rows: Iterable[PerIteration]) -> Iterable[LoopFigures]:
     """Yield the figures of one iteration of each loop, those of loops at one place together."""
-    sent, flops = Counter[str](), Counter[str]()
-    for row in rows:
-        loop = ControlFlow(kind="while_loop", at_most=row.at_most, origin=row.origin)
-        name = " in ".join(one.words for one in (loop, *reversed(row.outer)))
-        sent[name] += (row.nbytes or 0) * row.count
-        flops[name] += (row.flops or 0) * row.count
-    for name in sorted({*sent, *flops}):
-        yield LoopFigures(loop=name, sent_nbytes=sent[name], flops=flops[name])
+    loops = ((ControlFlow(kind="while_loop", at_most=row.at_most, origin=row.origin), row) for row in rows)
+    by_place = by_key(
+        (" in ".join(one.words for one in (loop, *reversed(row.outer))), row) for loop, row in loops
+    )
+    for name, alike in sorted(by_place.items()):
+        yield LoopFigures(
+            loop=name,
+            sent_nbytes=sum((row.nbytes or 0) * row.count for row in alike),
+            flops=sum((row.flops or 0) * row.count for row in alike),
+        )

@@ -224,12 +224,14 @@ class Pins:
     @cached_property
     def constraint_of_output(self) -> dict[int, int]:
         """Number of the user's constraint that an output comes from directly, by the number of the output."""
-        found = {}
-        for number, output in enumerate(self.graph.outputs):
-            definer = output.outer.definer if output.outer is not None else None
-            if definer is not None and definer.number is not None and definer.number in self.chain_of:
-                found[number] = definer.number  # with Explicit axes, JAX has its own
-        return found
+        outers = [output.outer for output in self.graph.outputs]
+        definers = [outer.definer if outer is not None else None for outer in outers]
+        return {
+            number: definer.number
+            for number, definer in enumerate(definers)
+            # With Explicit axes, JAX has constraints of its own.
+            if definer is not None and definer.number is not None and definer.number in self.chain_of
+        }
 
     @cached_property
     def constraints(self) -> list[Constrained]:
@@ -312,9 +314,8 @@ class Pins:
     def _sites_of(self, operation: Operation, lines: Mapping[Line, list[SiteValue]]) -> list[SiteValue]:
         """Return the expressions that an operation may be of: by its columns, or those of its line."""
         is_call = operation.name == _CALL
-        if not operation.results or operation.is_manual or (operation.number is None and not is_call):
-            return []
-        if operation.name.startswith(_NOT_VALUES) and not is_call:
+        is_value = is_call or (operation.number is not None and not operation.name.startswith(_NOT_VALUES))
+        if not operation.results or operation.is_manual or not is_value:
             return []
         frames, columns = self._chain(operation)
         around = operation.outside
@@ -343,9 +344,8 @@ class Pins:
         if len({value.axes for value in values}) > 1:
             last = max(results, key=lambda operation: parts(operation.results[0].axes, self.sizes))
         value = last.results[0]
-        if site.nbytes < LEAST_NBYTES or not self.is_simple(value.axes):
-            return None
-        if any(source_of(one) in self._constrained for one in values):
+        is_constrained = any(source_of(one) in self._constrained for one in values)
+        if site.nbytes < LEAST_NBYTES or not self.is_simple(value.axes) or is_constrained:
             return None
         edits = [edit for operation in results for edit in self._after(operation)]
         edits += [("operand", number, place) for number, place in cotangents]

@@ -6,9 +6,10 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping
 
+from ...base.grouping import by_key
 from ...facts.reports.left_out import Parts
 from .constraint_rules import as_parameter, restored, restored_together
-from .edits import Candidate, Edit
+from .edits import Candidate
 from .pins import Pins
 from .proposals import Change, Rule
 from .state_rules import freed, freed_together, moves_of_state, returned, twins
@@ -28,16 +29,12 @@ def candidates(pins: Pins, parts: Parts) -> list[Candidate]:
         parts: What keeps the rules that fail.
     """
     queues = [*_proposed(pins, RULES, parts)]
-    few = len(pins.places) + len(pins.arguments) < _FEW
     rounds = itertools.zip_longest(*queues)
     rows = [row for proposed in rounds for row in proposed if row is not None]
-    if few:
-        for queue in _proposed(pins, MOVES, parts):
-            rows += queue
-    kept: dict[tuple[Edit, ...], Candidate] = {}
-    for row in rows:
-        kept.setdefault(tuple(sorted(row.edits, key=repr)), row)
-    return [row for row in kept.values() if row.edits]
+    if len(pins.places) + len(pins.arguments) < _FEW:
+        rows += itertools.chain.from_iterable(_proposed(pins, MOVES, parts))
+    alike = by_key((tuple(sorted(row.edits, key=repr)), row) for row in rows if row.edits)
+    return [equal[0] for equal in alike.values()]
 
 
 def _proposed(pins: Pins, rules: Mapping[str, Rule], parts: Parts) -> Iterator[list[Candidate]]:

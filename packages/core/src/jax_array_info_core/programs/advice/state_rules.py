@@ -14,11 +14,11 @@ from .proposals import Change, code_of, freed_graph, is_valid, moves, named, sav
 def twins(pins: Pins) -> Iterator[Change]:
     """State that is sharded less than other state of its shape is sharded as that is, all of it at once."""
     state = [argument for argument in pins.arguments if argument.output is not None]
-    best: dict[tuple[int, ...], Argument] = {}
-    for argument in state:
-        other = best.setdefault(argument.shape, argument)
-        if parts(argument.axes, pins.sizes) > parts(other.axes, pins.sizes):
-            best[argument.shape] = argument
+    by_shape = by_key((argument.shape, argument) for argument in state)
+    best = {
+        shape: max(rows, key=lambda argument: parts(argument.axes, pins.sizes))
+        for shape, rows in by_shape.items()
+    }
     less = [
         argument
         for argument in state
@@ -27,7 +27,6 @@ def twins(pins: Pins) -> Iterator[Change]:
     alike = [argument for argument in less if argument.key == best[argument.shape].key]
     for group in {len(rows): rows for rows in (less, alike) if rows}.values():
         yield _as_others(pins, [(argument, best[argument.shape]) for argument in group])
-    by_shape = by_key((argument.shape, argument) for argument in state)
     for rows in by_shape.values():
         keys = {argument.key for argument in rows}
         for one in {argument.axes: argument for argument in rows}.values():

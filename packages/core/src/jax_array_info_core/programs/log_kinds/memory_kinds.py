@@ -218,10 +218,9 @@ def memory_words(kind: Kind, numbers: Mapping[str, int | str]) -> str:
     if needed is None or available is None:
         return ""
     needs, has = bytes_apart(needed, available)
-    words = f"does not fit: needs {needs}{_parts(sizes)}, has {has} {where}"
-    if needed <= available:
-        words = f"refused, but needs {needs} of {has} {where}: the line was not understood"
-    return words + _padding(sizes)
+    not_understood = f"refused, but needs {needs} of {has} {where}: the line was not understood"
+    does_not_fit = f"does not fit: needs {needs}{_parts(sizes)}, has {has} {where}"
+    return (not_understood if needed <= available else does_not_fit) + _padding(sizes)
 
 
 def _failed(sizes: Mapping[str, int], needed: int | None, where: str) -> str:

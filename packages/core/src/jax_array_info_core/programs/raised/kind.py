@@ -58,10 +58,10 @@ def written(node: ast.AST, spec: Axes) -> tuple[ast.Call, int]:
 
 def with_arrays(place: Place, match: re.Match[str]) -> Place | None:
     """Return the innermost line whose operands include an array that is not traced."""
-    for caller in callers(place):
-        if any(map(is_array, [*caller.passed, *map(caller.value, operand_nodes(caller))])):
-            return caller
-    return None
+    operands = (
+        (caller, [*caller.passed, *map(caller.value, operand_nodes(caller))]) for caller in callers(place)
+    )
+    return next((caller for caller, values in operands if any(map(is_array, values))), None)
 
 
 def in_the_function(place: Place, match: re.Match[str]) -> Place | None:

@@ -167,12 +167,12 @@ def _below_state_keys(rows: Sequence[_Row]) -> dict[str, str]:
     paths = {row.path: row.path.split("/") for row in rows}
     states = {path: keys for path, keys in paths.items() if not _STATE_KEYS.isdisjoint(keys)}
     beside = _containers(paths.values(), ("count", "nu")) if states else set()
-    tails = {}
-    for path, keys in states.items():
-        place = next(place for place, key in enumerate(keys) if key in _STATE_KEYS)
-        if keys[place] != "mu" or tuple(keys[:place]) in beside:
-            tails[path] = "/".join(keys[place + 1 :])
-    return tails
+    places = [next(place for place, key in enumerate(keys) if key in _STATE_KEYS) for keys in states.values()]
+    return {
+        path: "/".join(keys[place + 1 :])
+        for (path, keys), place in zip(states.items(), places, strict=True)
+        if keys[place] != "mu" or tuple(keys[:place]) in beside
+    }
 
 
 def _containers(paths: Iterable[Sequence[str]], fields: Container[str]) -> set[tuple[str, ...]]:
@@ -366,9 +366,11 @@ def _owners(
     if hosts is not None:
         return np.arange(count) // devices_per_host(count, hosts), "host"
     owners = np.zeros(count, np.int64)
-    if any(device_set.ids is None and device_set.mesh.platform is None for device_set in devices):
-        return owners, "all devices"
-    if any(device_set.mesh.process_count > 1 and not device_set.processes for device_set in devices):
+    if any(
+        (device_set.ids is None and device_set.mesh.platform is None)
+        or (device_set.mesh.process_count > 1 and not device_set.processes)
+        for device_set in devices
+    ):
         return owners, "all devices"
     for device_set in devices:
         for process, of_process in device_set.processes:

@@ -226,10 +226,11 @@ def indexed_tree(path: Path, weight_map: Any, budget: Budget, progress: Progress
 
 def _safetensors_tree(tensors: Mapping[str, _Tensor], budget: Budget) -> StoredTree:
     keys = keys_of_names(tensors, budget)
-    leaves = []
-    for name, tensor in tensors.items():
-        dtype, bits = _SAFETENSORS_DTYPES[tensor.dtype]
-        leaves.append(StoredLeaf(path=path_text(keys[name]), shape=tensor.shape, dtype=dtype, bits=bits))
+    leaves = [
+        StoredLeaf(path=path_text(keys[name]), shape=tensor.shape, dtype=dtype, bits=bits)
+        for name, tensor in tensors.items()
+        for dtype, bits in [_SAFETENSORS_DTYPES[tensor.dtype]]
+    ]
     return StoredTree(type_name="safetensors", leaves=leaves)
 
 

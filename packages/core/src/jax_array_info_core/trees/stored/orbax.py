@@ -176,11 +176,12 @@ def _items(directory: Path, names: list[str]) -> list[str]:
 
 def _steps(directory: Path, names: list[str]) -> list[tuple[int, str]]:
     """Return number and name of each step in the directory of a manager, the newest first."""
-    steps = []
-    for name in names:
-        number = _STEP.fullmatch(name.partition(_UNFINISHED)[0])
-        if number and (_UNFINISHED in name or _is_step(directory / name)):
-            steps.append((int(number[1]), name))
+    numbers = ((_STEP.fullmatch(name.partition(_UNFINISHED)[0]), name) for name in names)
+    steps = (
+        (int(number[1]), name)
+        for number, name in numbers
+        if number and (_UNFINISHED in name or _is_step(directory / name))
+    )
     return sorted(steps, reverse=True)
 
 

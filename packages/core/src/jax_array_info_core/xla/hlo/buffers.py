@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ...base.grouping import by_key
 from .dataflow import Value
 from .messages import ArrayShape
 from .module import Computation, Instruction, Passing, operations
@@ -268,9 +269,7 @@ class Buffers:
 
     def finish(self) -> list[Buffer]:
         """Return the buffers, after operands have ended where a result is written over them."""
-        spans: dict[int, list[list[int]]] = {}
-        for value, span in enumerate(self._spans):
-            spans.setdefault(self.root(value), []).append(span)
+        spans = by_key((self.root(value), span) for value, span in enumerate(self._spans))
         # The last ones first, so that a chain of operands that ends in an output is in the output's memory.
         for time, operand, result in reversed(self._handed_on):
             before, after = self.root(operand), self.root(result)
