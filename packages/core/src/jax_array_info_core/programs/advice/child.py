@@ -13,11 +13,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
+from ...base.sockets import receive, send
 from ...base.text import printable
 from .search import EndedError, TimeOverError
 from .watcher import SIGNALLED, names_outside
@@ -28,9 +28,6 @@ _BOOTSTRAP = (  # imports nothing of the current directory
     "__import__(sys.argv.pop(1), fromlist=['main']).main()"
 )
 _STDOUT, _STDERR = 1, 2
-_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
-"""No SIGPIPE where the child has ended, for programs that end by it."""
-_CHUNK = 1 << 20
 _CHECK = re.compile(rb"^F\d{4} [^\]\n]*\] *(.+)", re.MULTILINE)
 """A line of XLA's log about a check that failed, which is followed by the stack in C++."""
 _LONGEST = 200
@@ -98,8 +95,7 @@ class Child:
         try:
             data = pickle.dumps(message)
             with suppress(ConnectionError):  # the answer tells
-                self._ours.settimeout(_seconds_until(deadline))
-                self._ours.sendall(len(data).to_bytes(8, "little") + data, _NO_SIGNAL)
+                send(self._ours, data, deadline)
             while isinstance(answer := _message(self._ours, deadline), _Step):
                 if on_step is not None:
                     on_step(answer.words)
@@ -165,27 +161,9 @@ def _process(
     )
 
 
-def _seconds_until(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 0.001)
-
-
-def _received(connection: socket.socket, size: int, deadline: float | None) -> bytes:
-    """Return so many bytes."""
-    parts = []
-    while size:
-        connection.settimeout(None if deadline is None else _seconds_until(deadline))
-        part = connection.recv(min(size, _CHUNK))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _message(connection: socket.socket, deadline: float | None) -> Any:
+def _message(connection: socket.socket, deadline: float | None = None) -> Any:
     """Return the next message."""
-    size = int.from_bytes(_received(connection, 8, deadline), "little")
-    return pickle.loads(_received(connection, size, deadline))  # noqa: S301
+    return pickle.loads(receive(connection, deadline))  # noqa: S301
 
 
 class Parent:
@@ -201,13 +179,12 @@ class Parent:
         self._log = kept(log)
         os.close(number)
         os.close(log)
-        self._connection.setblocking(True)
 
     def messages(self) -> Iterator[Any]:
         """Yield its messages, until it closes the socket or ends. Each is answered before the next."""
         while True:
             try:
-                message = _message(self._connection, None)
+                message = _message(self._connection)
             except (EOFError, OSError):
                 return
             yield message
@@ -228,6 +205,6 @@ class Parent:
         """Send the answer to a message."""
         reply = pickle.dumps(answer)
         try:
-            self._connection.sendall(len(reply).to_bytes(8, "little") + reply)
+            send(self._connection, reply)
         except ConnectionError:  # it was interrupted
             os._exit(0)

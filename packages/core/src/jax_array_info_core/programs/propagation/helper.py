@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base.files import Descriptor, LostError
+from ...base.sockets import receive, receive_bytes, seconds_until, send
 from .wire import Answer, Estimate, Reply, read_reply
 
 TIMEOUT_SECONDS = 30
 _END_SECONDS = 5
 """Time for an end that takes milliseconds."""
-_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
-"""No SIGPIPE where the helper has ended, for programs that end by it."""
 
 
 class NoAnswerError(Exception):
@@ -72,12 +71,10 @@ class Helper(NamedTuple):
         replies: list[Reply] = []
         try:
             self.socket.status()
-            connection.settimeout(_left(deadline))
             with contextlib.suppress(ConnectionError):  # how it ended is sent before
-                connection.sendall(len(question).to_bytes(8, "little") + question, _NO_SIGNAL)
+                send(connection, question, deadline)
             while len(replies) < count and (not replies or replies[-1].ended is None):
-                size = int.from_bytes(_received(connection, 8, deadline), "little")
-                replies.append(read_reply(_received(connection, size, deadline)))
+                replies.append(read_reply(receive(connection, deadline)))
         except TimeoutError:
             if not replies:
                 raise
@@ -139,7 +136,7 @@ def start_helper(deadline: float, keep: Callable[[Helper], object]) -> Helper:
     try:
         # A Thread would wait for its start, where an interrupt loses it.
         _thread.start_new_thread(run, ())
-        if not running.acquire(timeout=_left(deadline)):
+        if not running.acquire(timeout=seconds_until(deadline)):
             raise TimeoutError
         if isinstance(results[0], Exception):
             raise results[0]
@@ -191,7 +188,7 @@ def _started(deadline: float, processes: list[subprocess.Popen[bytes]], is_over:
             process.kill()
         process.wait()  # the program may have taken its exit code before
         processes.remove(process)  # so that it is deleted here, where no interrupt comes
-        watcher = int.from_bytes(_received(ours, 8, deadline), "little")
+        watcher = int.from_bytes(receive_bytes(ours, 8, deadline), "little")
         helper = Helper(ours, Descriptor(ours.fileno()), watcher, _is_child(watcher))
         failed.pop_all()
         return helper
@@ -203,23 +200,6 @@ def _is_child(process: int) -> bool:
         os.waitpid(process, os.WNOHANG)
         return True
     return False
-
-
-def _left(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 0.001)
-
-
-def _received(connection: socket.socket, size: int, deadline: float) -> bytes:
-    """Return so many bytes."""
-    parts = []
-    while size:
-        connection.settimeout(_left(deadline))
-        part = connection.recv(min(size, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 class Worker:
@@ -369,7 +349,9 @@ def estimates(
         rest = edits[len(found) :]
         question = _question({"estimates": rest}, bytecode)
         try:
-            found += [reply.estimate for reply in _worker().ask_all(question, len(rest), _left(deadline))]
+            found += [
+                reply.estimate for reply in _worker().ask_all(question, len(rest), seconds_until(deadline))
+            ]
         except EndedError:
             found.append(None)
         except NoAnswerError:
