@@ -142,6 +142,17 @@ def wrapped(text: str, width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def packed(texts: Iterable[str], between: str, width: int) -> list[str]:
+    """Return texts in lines, as many in each as fit; one that does not fit is wrapped."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and cell_len(lines[-1] + between + text) <= width:
+            lines[-1] += between + text
+        else:
+            lines += wrapped(text, width)
+    return lines
+
+
 def _pieces(text: str, width: int) -> Iterator[str]:
     """Yield the words of a text; a size and its unit separately if they do not fit in a line."""
     for piece in _PIECE.findall(text):

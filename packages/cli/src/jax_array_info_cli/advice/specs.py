@@ -376,8 +376,7 @@ def _last(node: ast.AST) -> str:
 
 def _called(call: ast.Call, file: File) -> str:
     """Return the name of the function that is called, of its own where it is known."""
-    value = value_of(call.func, file.names)
-    return str(getattr(value, "__name__", _last(call.func)))
+    return str(getattr(value_of(call.func, file.names), "__name__", _last(call.func)))
 
 
 def _name(file: File, node: ast.AST) -> str:

@@ -152,8 +152,7 @@ def shown_on_stderr(message: str) -> str:
     from jax_array_info_core.base.text import printable_lines
 
     # Click writes UTF-8 even if the encoding of stderr is ASCII.
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    return printable_lines(message, encoding)
+    return printable_lines(message, getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
 @click.group(

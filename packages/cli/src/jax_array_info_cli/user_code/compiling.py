@@ -116,8 +116,7 @@ def propagation_on(request: Request) -> PropagationReport:
 
 def _loaded(request: Request, run: Run = plainly) -> list[Callable[..., Any]]:
     """Return the function, and the one that returns its arguments, if there is one."""
-    names = [request.function, *filter(None, [request.args_from])]
-    return loaded(names, run)
+    return loaded([request.function, *filter(None, [request.args_from])], run)
 
 
 def _report(
@@ -242,8 +241,7 @@ def _abstract_arrays(arrays: Iterable[ArrayNotation], mesh: Any) -> tuple[Any, .
             raise Refusal(
                 f"--arg: JAX truncates {dtype} to {truncated}. Write {truncated}, or set JAX_ENABLE_X64=1"
             )
-        struct = jax.ShapeDtypeStruct(array.shape, dtype)
-        structs.append(sharded_struct(struct, mesh, array.spec, None))
+        structs.append(sharded_struct(jax.ShapeDtypeStruct(array.shape, dtype), mesh, array.spec, None))
     return tuple(structs)
 
 

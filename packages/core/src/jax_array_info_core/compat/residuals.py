@@ -198,8 +198,7 @@ class _Body:
         inside: dict[int, list[SavedValue]] = {}
         for number, equation in enumerate(self._program.eqns):
             if passes[number] == "backward":
-                roots = map(self._root, equation.invars)
-                last.update((id(root), (number, root)) for root in roots)
+                last.update((id(root), (number, root)) for root in map(self._root, equation.invars))
             elif passes[number] is None:
                 inside[number] = max(
                     (program.most() for program in self._inside[number]), key=_sum, default=[]

@@ -25,8 +25,7 @@ def same_sharding(
     """Return whether two leaves are sharded alike on as many devices, in whatever memory."""
     if meshes is other_meshes and row.spec is not None and row.spec is other.spec and row.mesh == other.mesh:
         return True  # leaves share their spec objects
-    fields = differing_fields(row, meshes, other, other_meshes)
-    return all(field == "memory_kind" for field in fields)
+    return all(field == "memory_kind" for field in differing_fields(row, meshes, other, other_meshes))
 
 
 def differing_fields(

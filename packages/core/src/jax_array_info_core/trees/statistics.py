@@ -121,8 +121,7 @@ def reduce_on_host(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Reduce a NumPy array, without a copy. Returns one row of numbers, as for a single shard."""
 
     def fold(reduce_block: _ReduceBlock, result: _Partial) -> _Partial:
-        blocks = np.nditer(array, ("external_loop", "buffered", "zerosize_ok"), buffersize=BLOCK)
-        for block in blocks:
+        for block in np.nditer(array, ("external_loop", "buffered", "zerosize_ok"), buffersize=BLOCK):
             result = _merged_moments(np, result, reduce_block(block, np.True_))
         return result
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.grouping import sums_by_key
+from ..base.grouping import by_key, sums_by_key
 from ..base.quantities import LARGEST
 from ..facts.reports.tree import (
     MOST_OTHER_PATHS,
@@ -183,57 +182,50 @@ def _excess(
     """
     # Every term is a multiple of 1 / scale bytes.
     scale = math.lcm(device_count, *(device_set.mesh.device_count for device_set in devices))
-    exact: dict[_Cause, int] = defaultdict(int)
-    leaves: dict[_Cause, int] = defaultdict(int)
+    terms = (term for row in rows for term in _terms(row, devices, is_full, device_count, scale))
+    return _rounded(by_key((cause, amount) for cause, amount in terms if amount), scale, difference)
 
-    def count(cause: _Cause, amount: int) -> None:
-        if amount:
-            exact[cause] += amount
-            leaves[cause] += 1
 
-    for row in rows:
-        if row.shard_nbytes is None:
-            continue
-        nbytes, held = row.nbytes or 0, row.shard_nbytes * scale
-        even = nbytes * (scale // device_count)
-        if row.mesh is None:
-            count(_Cause("no sharding"), held - even)
-            continue
-        mesh = devices[row.mesh].mesh
-        if not is_full[row.mesh]:
-            count(_Cause("device set"), -even)
-            continue
-        on_its_devices = nbytes * (scale // mesh.device_count)
-        if on_its_devices != even:
-            count(_Cause("device set"), on_its_devices - even)
-        if held == on_its_devices:
-            continue
-        summands = max(1, mesh.device_count // max(1, row.replicas))
-        unpadded = nbytes * scale // max(1, summands // max(1, row.partial_sums))
-        unreplicated = unpadded // max(1, row.replicas)
-        count(_Cause("partial sums", row.unreduced), unreplicated - on_its_devices)
-        count(_replication(row, devices[row.mesh], summands), unpadded - unreplicated)
-        count(_Cause("padding"), held - unpadded)
-    return _rounded(exact, leaves, scale, difference)
+def _terms(
+    row: TreeRow, devices: Sequence[DeviceSet], is_full: Sequence[bool], device_count: int, scale: int
+) -> Iterator[tuple[_Cause, int]]:
+    """Yield the bytes of a leaf beyond an even distribution, by cause, as multiples of 1 / scale."""
+    if row.shard_nbytes is None:
+        return
+    nbytes, held = row.nbytes or 0, row.shard_nbytes * scale
+    even = nbytes * (scale // device_count)
+    if row.mesh is None:
+        yield _Cause("no sharding"), held - even
+    elif not is_full[row.mesh]:
+        yield _Cause("device set"), -even
+    else:
+        count = devices[row.mesh].mesh.device_count
+        on_its_devices = nbytes * (scale // count)
+        yield _Cause("device set"), on_its_devices - even
+        if held != on_its_devices:
+            summands = max(1, count // max(1, row.replicas))
+            unpadded = nbytes * scale // max(1, summands // max(1, row.partial_sums))
+            unreplicated = unpadded // max(1, row.replicas)
+            yield _Cause("partial sums", row.unreduced), unreplicated - on_its_devices
+            yield _replication(row, devices[row.mesh], summands), unpadded - unreplicated
+            yield _Cause("padding"), held - unpadded
 
 
 def _replication(row: TreeRow, devices: DeviceSet, parts: int) -> _Cause:
     """Return the cause of the replicas of a leaf with a number of shards or partial sums."""
-    if parts == 1:
-        return _Cause("fully replicated")
-    return _Cause("replicated over", tuple(name for name, _ in replicated_axes(row, devices.mesh)))
+    axes = () if parts == 1 else tuple(name for name, _ in replicated_axes(row, devices.mesh))
+    return _Cause("fully replicated" if parts == 1 else "replicated over", axes)
 
 
-def _rounded(
-    exact: dict[_Cause, int], leaves: dict[_Cause, int], scale: int, difference: int
-) -> tuple[ExcessBytes, ...]:
+def _rounded(terms: Mapping[_Cause, Sequence[int]], scale: int, difference: int) -> tuple[ExcessBytes, ...]:
     """Return the causes in whole bytes that add up to the difference, by the largest remainders."""
+    exact = {cause: sum(amounts) for cause, amounts in terms.items()}
     whole = {cause: amount // scale for cause, amount in exact.items()}
     by_remainder = sorted(exact, key=lambda cause: exact[cause] % scale, reverse=True)
     for cause in by_remainder[: difference - sum(whole.values())]:
         whole[cause] += 1
     parts = [
-        ExcessBytes(cause=cause.cause, axes=cause.axes, nbytes=nbytes, leaf_count=leaves[cause])
+        ExcessBytes(cause=cause.cause, axes=cause.axes, nbytes=nbytes, leaf_count=len(terms[cause]))
         for cause, nbytes in whole.items()
         if nbytes
     ]

@@ -26,7 +26,7 @@ from jax_array_info_core.facts.pages.blocks import (
 )
 
 from .. import style
-from ..style import path_lines, wrapped
+from ..style import packed, path_lines, wrapped
 
 _GAP = "  "
 _LEAST_RULE = 2
@@ -168,10 +168,5 @@ class Lines:
     def _write_below(self, facts: Sequence[str], indent: int, look: Look = "") -> None:
         """Add facts, as many in a line as fit."""
         room = max(1, self.width - indent)
-        lines: list[str] = []
-        for fact in filter(None, facts):
-            if lines and cell_len(lines[-1] + _GAP + fact) <= room:
-                lines[-1] += _GAP + fact
-            else:
-                lines += wrapped(fact, room)
+        lines = packed(filter(None, facts), _GAP, room)
         self._lines += [Text(" " * indent + line, LOOKS[look]) for line in lines]

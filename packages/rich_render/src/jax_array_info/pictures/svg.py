@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
-from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
 
 from jax_array_info_core.facts.reports.mesh import Placed, shared_mesh
 from jax_array_info_core.reports import Report
 
-from ..style import marks, wrapped
+from ..style import marks, packed, wrapped
 from ..svg import (
     CHARACTER,
     FONT_SIZE,
@@ -167,13 +166,7 @@ def _title(subject: Subject, facet: int, width: float) -> list[str]:
     """Return the title of a grid in lines of its width, broken between axes if possible."""
     characters = max(int(width / (CHARACTER * SIZE)), LEAST_TITLE)
     names = [name + subject.over_words(axis) for axis, name in enumerate(subject.names)]
-    lines: list[str] = []
-    for piece in facet_title(subject, facet, names):
-        if lines and cell_len(f"{lines[-1]}, {piece}") <= characters:
-            lines[-1] += f", {piece}"
-        else:
-            lines += wrapped(piece, characters)
-    return lines
+    return packed(facet_title(subject, facet, names), ", ", characters)
 
 
 def _cells(

@@ -51,8 +51,7 @@ class Canvas(NamedTuple):
         """
         if is_ruled or self.frames is None:
             return frozenset(rows[1:] if is_ruled else ())
-        pairs = pairwise(rows)
-        lines = {line for above, below in pairs for line in (above + 1, below)}
+        lines = {line for above, below in pairwise(rows) for line in (above + 1, below)}
         return frozenset(line for line in lines if self.frames.is_framed(facets, line))
 
     def column_widths(self, grids: Grids, columns: Sequence[int]) -> list[int]:

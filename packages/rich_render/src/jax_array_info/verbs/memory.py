@@ -54,8 +54,7 @@ def pretty_memory_stats(device: Any, override: Mapping[str, Any] | None = None) 
     """
     if isinstance(device, MemoryReport):
         refuse_with(MemoryReport, ["override="] if override is not None else [])
-    report = device if isinstance(device, MemoryReport) else memory_report(device, override)
-    print_table(report)
+    print_table(device if isinstance(device, MemoryReport) else memory_report(device, override))
 
 
 @verb
@@ -94,8 +93,7 @@ def print_memory_stats(devices: Any | Iterable[Any] | None = None) -> None:
         import jax
 
         devices = jax.local_devices()
-    report = devices if isinstance(devices, DevicesReport) else devices_report(devices)
-    print_table(report)
+    print_table(devices if isinstance(devices, DevicesReport) else devices_report(devices))
 
 
 @verb

@@ -172,8 +172,7 @@ class Census:
 
         @remembered
         def from_traceback(shape: tuple[int, ...], dtype: Any, sharding: Any, traceback: Any) -> Kind:
-            origin = None if traceback is None else origin_of(traceback)
-            return from_line(shape, dtype, sharding, origin)
+            return from_line(shape, dtype, sharding, None if traceback is None else origin_of(traceback))
 
         self._kind_of = from_traceback
 

@@ -403,5 +403,4 @@ class ArrayTracker:
 
         profile = profile_nbytes(self._platform)
         self._census.update(self._live_arrays)
-        devices = jax.local_devices(backend=self._platform)
-        return device_bytes(devices, profile, self._census.counts)
+        return device_bytes(jax.local_devices(backend=self._platform), profile, self._census.counts)

@@ -193,8 +193,7 @@ def memory_profile_page(report: MemoryProfileReport) -> Iterator[Block]:
         {"size": format_bytes(nbytes), "device": folded_names(names), "line": "all lines"}
         for nbytes, names in report.devices_alike
     ]
-    kinds = sorted(report.lines.items(), key=lambda item: item[0] != "buffer")
-    for kind, lines in kinds:
+    for kind, lines in sorted(report.lines.items(), key=lambda item: item[0] != "buffer"):
         yield _profile_table(kind, lines, totals if kind == "buffer" else [])
 
 

@@ -249,8 +249,7 @@ def _more_lines(others: Sequence[SentLine]) -> Row:
 
 def _figure(change: FigureChange) -> Row:
     is_bytes = not change.name.endswith("_flops")
-    numbers = _change(change, is_bytes=is_bytes)
-    return {"of": _FIGURES.get(change.name, change.name), **numbers}
+    return {"of": _FIGURES.get(change.name, change.name), **_change(change, is_bytes=is_bytes)}
 
 
 def _temporary(change: TemporaryChange) -> Row:

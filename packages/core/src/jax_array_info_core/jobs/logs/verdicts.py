@@ -30,8 +30,7 @@ def with_verdicts(ranks: Sequence[OneRank]) -> list[OneRank]:
             sent = signal in BY_OTHERS or (place > 0 and signal == "SIGKILL")
             sent |= is_limited and signal in ("", "SIGKILL")
             for rank in _ranks_in(verdict):
-                event = replace(verdict.event, rank=rank, ranks=(rank,))
-                moved = verdict._replace(event=event)
+                moved = verdict._replace(event=replace(verdict.event, rank=rank, ranks=(rank,)))
                 found.setdefault(rank, []).append(in_consequence(moved) if sent else moved)
     known = {member.rank: member for member in ranks}
     return [

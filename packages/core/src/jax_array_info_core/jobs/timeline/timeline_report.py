@@ -309,8 +309,7 @@ class Follower:
         What becomes known of an earlier recorder may tell that another one did not continue it. Then all is
         read again.
         """
-        paths = files_of(self._folder)
-        for path in paths:
+        for path in files_of(self._folder):
             if path not in self._segments:
                 self._segments[path] = SegmentReader(path)
         opened = [segment for segment in self._segments.values() if self._open(segment)]

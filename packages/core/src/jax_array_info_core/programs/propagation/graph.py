@@ -368,8 +368,9 @@ class Graph:
 
     def users(self, value: Value) -> list[Operation]:
         """Return the operations that use a value, each once for each operand."""
-        places = self.places.get(value, ())
-        return [operation for operation, place in places if place < len(operation.operands)]
+        return [
+            operation for operation, place in self.places.get(value, ()) if place < len(operation.operands)
+        ]
 
     @property
     def stops_at_call(self) -> bool:

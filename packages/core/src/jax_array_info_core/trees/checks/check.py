@@ -169,8 +169,7 @@ def check_report(tree: Any, **options: Unpack[CheckOptions]) -> CheckReport:
     "shard axis 0 over 'expert'"
     """
     tree = opened(tree)
-    question = _question(tree, options)
-    return _report(tree, options, question)
+    return _report(tree, options, _question(tree, options))
 
 
 @takes_check_options

@@ -369,8 +369,7 @@ def fewer_devices(
             continue
         is_chosen = row.spec is not None or (placed.device_count > 1 and placed.device_count in stages)
         if not (is_chosen and devices is None) and not is_scalar_or_key(row):
-            like = parameter_specs.get(row.path)
-            leaves.append(_leaf(row, placed, mesh, replicated_over, like))
+            leaves.append(_leaf(row, placed, mesh, replicated_over, parameter_specs.get(row.path)))
     if not leaves:
         return None
     now = sum(leaf.nbytes or 0 for leaf in leaves)
