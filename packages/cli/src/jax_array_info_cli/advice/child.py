@@ -275,10 +275,12 @@ def _parts(text: str) -> Iterator[tuple[str, ast.expr]]:
     code = f"({text}\n)"
     with contextlib.suppress(SyntaxError):  # the source has another encoding
         tree = ast.parse(code, mode="eval")
-        for kinds in (ast.Name, (ast.Subscript, ast.Attribute)):
-            for node in ast.walk(tree):
-                if isinstance(node, kinds):
-                    yield ast.get_source_segment(code, node) or "", node
+        yield from (
+            (ast.get_source_segment(code, node) or "", node)
+            for kinds in (ast.Name, (ast.Subscript, ast.Attribute))
+            for node in ast.walk(tree)
+            if isinstance(node, kinds)
+        )
 
 
 class Tries:

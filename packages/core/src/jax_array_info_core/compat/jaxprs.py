@@ -125,9 +125,11 @@ def returned_shardings(parameters: Any) -> Iterator[Any]:
 
 def jaxpr_names(jaxpr: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, dtype and traceback of each ``checkpoint_name`` in a jaxpr and the jaxprs inside it."""
-    for _, equation in equations(jaxpr):
-        if equation.primitive.name == _NAME:
-            yield str(equation.params["name"]), equation.invars[0].aval.dtype, traceback_of(equation)
+    return (
+        (str(equation.params["name"]), equation.invars[0].aval.dtype, traceback_of(equation))
+        for _, equation in equations(jaxpr)
+        if equation.primitive.name == _NAME
+    )
 
 
 def _constraint(equation: Any) -> JaxprConstraint | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..base.errors import CheckError, UnsupportedValueError, require_report
+from ..base.grouping import by_key
 from ..base.quantities import counted, format_bytes
 from ..base.text import printable
 from ..facts.reports.collectives import Collective, because_words, link_words, sent_by, sent_words
@@ -60,11 +61,9 @@ def assert_no_collective(
     _require_kind(kind)
     known_link = None if link is None else as_link(link)
     min_nbytes = as_nbytes("min_nbytes", min_nbytes)
-    large: list[Collective] = []
-    small: list[Collective] = []
-    for collective in matching(report, kind, mesh_axis, known_link):
-        most = collective.bound_nbytes
-        (large if most is None or most >= min_nbytes else small).append(collective)
+    known = matching(report, kind, mesh_axis, known_link)
+    by_size = by_key((row.bound_nbytes is None or row.bound_nbytes >= min_nbytes, row) for row in known)
+    large, small = by_size.get(True, []), by_size.get(False, [])
     over = "" if mesh_axis is None else f" over mesh axis {mesh_axis!r}"
     over += "" if known_link is None else f" by {link_words(known_link)}"
     problems = [*_unknown_parts(report), *(collective_words(row, known_link) for row in large)]

@@ -283,9 +283,11 @@ def _share(report: ProgramReport) -> float | None:
 
 def _work_unknown(before: ProgramReport, after: ProgramReport) -> Iterator[str]:
     """Yield why the share of work of one program is unknown, if that of the other is known."""
-    for word, report, other in (("first", before, after), ("second", after, before)):
-        if _share(other) is not None and report.work is not None and report.work.reason is not None:
-            yield f"{word} program: share of work: {report.work.reason}"
+    return (
+        f"{word} program: share of work: {report.work.reason}"
+        for word, report, other in (("first", before, after), ("second", after, before))
+        if _share(other) is not None and report.work is not None and report.work.reason is not None
+    )
 
 
 def _sharding_changes(pairs: Iterable[_Pair]) -> Iterator[ShardingChange]:
@@ -316,9 +318,11 @@ def _by_path(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> Iterat
         [value for value in new if value.path not in before],
     )
     to = set(renamed.values())
-    for path, former, other in _pairs(before, after):
-        if path not in to:
-            yield former, after[renamed[path]] if path in renamed else other
+    return (
+        (former, after[renamed[path]] if path in renamed else other)
+        for path, former, other in _pairs(before, after)
+        if path not in to
+    )
 
 
 def _renamed(old: Sequence[ProgramValue], new: Sequence[ProgramValue]) -> dict[str, str]:

@@ -303,13 +303,13 @@ def accepted_words(
     findings: Iterable[Finding], ignored_codes: Collection[str], limits: Limits
 ) -> Iterator[str]:
     """Yield what the findings of a report pass over: costs that are accepted, and ignored codes."""
-    for finding in findings:
-        if (
-            finding.nbytes
-            and finding.code not in ignored_codes
-            and limits.accept(finding.kind, finding.nbytes)
-        ):
-            yield limits.words(finding.kind, finding.nbytes)
+    yield from (
+        limits.words(finding.kind, finding.nbytes)
+        for finding in findings
+        if finding.nbytes
+        and finding.code not in ignored_codes
+        and limits.accept(finding.kind, finding.nbytes)
+    )
     if ignored_codes:
         yield f"ignored codes: {', '.join(ignored_codes)}"
 

@@ -108,10 +108,7 @@ def _stall(
     ends: Sequence[Found] = (),
 ) -> Found:
     """Return the event of a time without progress."""
-    numbers: dict[str, int | str] = {"seconds": seconds}
     after = "" if step is None else f" after step {format_number(step)}"
-    if step is not None:
-        numbers["step"] = step
     if is_fatal and rank.progress.seconds is not None:
         after += f" at {clock(rank.progress.seconds)}"
     event = LogEvent(
@@ -124,7 +121,7 @@ def _stall(
         rank=rank.rank,
         ranks=() if rank.rank is None else (rank.rank,),
         is_fatal=is_fatal,
-        numbers=numbers,
+        numbers={"seconds": seconds} if step is None else {"seconds": seconds, "step": step},
         cause="The process waits in a collective, for input or output, or in a loop of the host.",
         remedy="Record the next run with jai-cli run --record and call recorder.step() in each step: the "
         "record has the stacks of a stall.",

@@ -274,7 +274,11 @@ class Recording:
             self._left_out += 1
             return  # without these arrays, the bytes would be too few
         self._left_out = 0
-        groups = sorted(self._live.live, key=_by_nbytes) if is_full else self._live.largest(_pause)
+        groups = (
+            sorted(self._live.live, key=lambda group: -group.nbytes)
+            if is_full
+            else self._live.largest(_pause)
+        )
         in_use, peak = InUse.of(memory, self._live.device_nbytes)
         other_nbytes = list(self._live.device_nbytes)
         for group in groups:
@@ -422,10 +426,6 @@ class Recording:
         finally:
             self._folder_seconds += time.monotonic() - start
             self._in_folder = None
-
-
-def _by_nbytes(group: LiveGroup) -> int:
-    return -group.nbytes
 
 
 def _now() -> float:

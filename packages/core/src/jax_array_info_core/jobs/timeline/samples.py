@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import groupby
+from itertools import accumulate, chain, groupby
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays.live.trends import Site
+from ...base.grouping import by_key
 from ...facts.reports.origin import Origin
 from ...facts.reports.record import RecordGroup
 
@@ -242,19 +243,20 @@ class Sites:
         """
         self.others = [device_key(OTHER, place), *sets]
         """Keys of the bytes of arrays without a group."""
-        lines: dict[Origin | None, dict[str, list[int]]] = {}
-        for number, group in enumerate(groups):
-            if not sets.isdisjoint(group.devices):
-                lines.setdefault(group.origin, {}).setdefault(group.type, []).append(number)
-        self.sites: list[Site] = []
-        self.stops = [0]
+        lines = by_key(
+            (group.origin, (group.type, number))
+            for number, group in enumerate(groups)
+            if not sets.isdisjoint(group.devices)
+        )
+        members = {
+            Site(origin, content): numbers
+            for origin, of_line in lines.items()
+            for content, numbers in by_key(of_line).items()
+        }
+        self.sites = [*members]
+        self.stops = [0, *accumulate(map(len, members.values()))]
         """Ranks at which the sites begin, and the end."""
-        ordered: list[int] = []
-        for origin, types in lines.items():
-            for content, members in types.items():
-                self.sites.append(Site(origin, content))
-                ordered += members
-                self.stops.append(len(ordered))
+        ordered = [*chain.from_iterable(members.values())]
         self.ranks = np.full(len(groups), -1, np.int16)
         """Rank of each group; -1 for one that is not on the device."""
         self.ranks[ordered] = np.arange(len(ordered))

@@ -87,11 +87,13 @@ def _costed(
 
 def _left(program: Propagated, operation: Operation, letters: Sequence[Letter], name: str) -> Iterator[Dim]:
     """Yield the dimensions of the data that results have without the mesh axis of a conflict."""
-    for letter in letters:
-        for dim in dims_of_data(program, operation, letter):
-            for result, its in results_of(operation, letter.position, dim):
-                if not has_axis(program.graph, (result.axes[its],), name):
-                    yield result, its
+    return (
+        (result, its)
+        for letter in letters
+        for dim in dims_of_data(program, operation, letter)
+        for result, its in results_of(operation, letter.position, dim)
+        if not has_axis(program.graph, (result.axes[its],), name)
+    )
 
 
 def lost_axes(program: Propagated) -> tuple[Loss, ...]:
@@ -104,9 +106,11 @@ def lost_axes(program: Propagated) -> tuple[Loss, ...]:
 def losing(graph: Graph) -> Iterator[Operation]:
     """Yield the operations that compute something, and the constraints of the user."""
     yield from graph.computing
-    for operation in graph.operations:
-        if operation.name == "sdy.sharding_constraint" and operation.place.op in OWN:
-            yield operation
+    yield from (
+        operation
+        for operation in graph.operations
+        if operation.name == "sdy.sharding_constraint" and operation.place.op in OWN
+    )
 
 
 def lost_at_return(program: Propagated) -> Iterator[tuple[Value, Loss]]:

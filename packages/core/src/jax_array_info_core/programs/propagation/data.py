@@ -107,9 +107,7 @@ def following(graph: Graph, dims: Iterable[Dim], name: str) -> Following:
 
 def _after(graph: Graph, value: Value, dim: int) -> Iterator[Dim]:
     """Yield the dimensions of the next values that have a dimension as their major factor."""
-    for alike in graph.inside.get(value, ()):
-        if dim < len(alike.axes):
-            yield alike, dim
+    yield from ((alike, dim) for alike in graph.inside.get(value, ()) if dim < len(alike.axes))
     for operation, place in graph.places.get(value, ()):
         yield from results_of(operation, place, dim)
 
@@ -121,8 +119,10 @@ def results_of(operation: Operation, place: int, dim: int) -> Iterator[Dim]:
         yield operation.results[place], dim
     if rule is None or place >= len(operation.operands):
         return
-    if factors := rule.operands[place][dim]:
-        for result, dims in zip(operation.results, rule.results, strict=False):
-            for its, theirs in enumerate(dims):
-                if theirs[:1] == factors[:1] and factors[0] not in rule.whole:
-                    yield result, its
+    major = {*rule.operands[place][dim][:1]} - rule.whole
+    yield from (
+        (result, its)
+        for result, dims in zip(operation.results, rule.results, strict=False)
+        for its, theirs in enumerate(dims)
+        if major.intersection(theirs[:1])
+    )

@@ -202,10 +202,7 @@ def reshaped(site: Site) -> Iterator[Edit]:
     (source,), shape = site.types, tuple(map(int, site.names("result")))
     result = replace(source, shape=shape, axes=fitted((), len(shape)))
     specs = [spec for spec in placements(result, source.used) if source.used <= _names(spec)]
-    for spec in specs:
-        yield site.given(spec)
-    if not specs:
-        yield site.given(result.axes, source.resharded_nbytes(()))
+    yield from map(site.given, specs) if specs else [site.given(result.axes, source.resharded_nbytes(()))]
 
 
 def _terms(site: Site) -> tuple[list[tuple[Array, str]], str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ...arrays.meshes import devices_per_host
+from ...base.grouping import by_key
 from ...base.quantities import bytes_apart, counted, format_bytes
 from ...facts.reports.checks import HostUnit
 from ...facts.reports.findings import Finding, Option, remedies
@@ -152,11 +153,8 @@ def _is_float(row: TreeRow) -> bool:
 
 def _divided(rows: Sequence[_AnyRow]) -> tuple[list[_AnyRow], list[_AnyRow]]:
     """Return the leaves whose first key is ``params``, and the other leaves."""
-    below: list[_AnyRow] = []
-    elsewhere: list[_AnyRow] = []
-    for row in rows:
-        (below if f"{row.path}/".startswith(_ROOT) else elsewhere).append(row)
-    return below, elsewhere
+    divided = by_key((f"{row.path}/".startswith(_ROOT), row) for row in rows)
+    return divided.get(True, []), divided.get(False, [])
 
 
 def _below_state_keys(rows: Sequence[_Row]) -> dict[str, str]:
@@ -221,10 +219,10 @@ def added_moments(
         moments: The optimizer state in the tree.
     """
     keys = MOMENTS[optimizer]
-    existing: dict[str, set[str]] = defaultdict(set)
-    for moment in moments:
-        existing[moment.parameter.path].update(moment.row.path.split("/"))
-    if any(keys_of_parameter.issuperset(keys) for keys_of_parameter in existing.values()):
+    existing = by_key(
+        (moment.parameter.path, key) for moment in moments for key in moment.row.path.split("/")
+    )
+    if any({*of_parameter}.issuperset(keys) for of_parameter in existing.values()):
         return AddedMoments([], f"{optimizer}: none are added, because the tree has moments")
     state = optimizer_state(rows, moments)
     parameters, where = parameters_of(rows, state)
