@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,9 +11,6 @@ from jax_array_info_core.base.quantities import format_number
 
 from ..output import Output, Problems, output_options, refused
 from ..reporting import Answer, Command, report_command
-
-if TYPE_CHECKING:
-    pass
 
 
 @report_command(

@@ -71,8 +71,8 @@ def logical_names(box: Any) -> Spec | None:
 
 def variable_kind(box: Any) -> VariableKind | None:
     """Return the kind of a variable of Flax nnx; None for another object."""
-    of_flax = (cls.__name__ for cls in type(box).__mro__ if cls.__module__.startswith("flax."))
-    return next((_VARIABLES[name] for name in of_flax if name in _VARIABLES), None)
+    named_alike = (cls for cls in type(box).__mro__ if cls.__name__ in _VARIABLES)
+    return next((_VARIABLES[cls.__name__] for cls in named_alike if cls.__module__.startswith("flax.")), None)
 
 
 def _axis_names(box: Any) -> Spec | None:

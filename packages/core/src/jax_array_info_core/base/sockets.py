@@ -33,9 +33,8 @@ def receive(connection: socket.socket, deadline: float | None = None) -> bytes:
         TimeoutError: If it is not there at the deadline.
         EOFError: If the other process has ended.
     """
-    return receive_bytes(
-        connection, int.from_bytes(receive_bytes(connection, 8, deadline), "little"), deadline
-    )
+    size = int.from_bytes(receive_bytes(connection, 8, deadline), "little")
+    return receive_bytes(connection, size, deadline)
 
 
 def receive_bytes(connection: socket.socket, size: int, deadline: float | None = None) -> bytes:

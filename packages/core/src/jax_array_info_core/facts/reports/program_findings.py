@@ -32,13 +32,15 @@ def lost_axes(values: Sequence[ProgramValue]) -> Iterator[Finding]:
         return
     axes = tuple(dict.fromkeys(name for value in values for name in value.lost_axes))
     outputs = counted(len(values), "output is", "outputs are")
-    replaced = "the argument that it replaces is", "the arguments that they replace are"
+    arguments = (
+        "the argument that it replaces is" if len(values) == 1 else "the arguments that they replace are"
+    )
     leaves = tuple(_leaf(value, value.reason or _like_words(value)) for value in values)
     sent = known_sum(value.lost_sent_nbytes for value in values) or None
     yield Finding(
         kind="lost mesh axes",
         problem=(
-            f"{outputs} replicated over {', '.join(axes)}; {replaced[len(values) > 1]} sharded over {_them(axes)}."
+            f"{outputs} replicated over {', '.join(axes)}; {arguments} sharded over {_them(axes)}."
             f"{_sent_words(sent)}"
         ),
         remedy=(
