@@ -112,12 +112,12 @@ class _Content:
             measure: Function that returns the width of a line.
             measure_head: Function that returns the width of a head, if it is another one.
         """
-        widths = [(measure_head or measure)(_Line(head)) for head in self.heads]
-        for section in self.sections:
-            for row in section:
-                for number, cell in enumerate(row):
-                    widths[number] = max(widths[number], *map(measure, cell), 0)
-        return widths
+        rows = [row for section in self.sections for row in section]
+        heads = map(measure_head or measure, map(_Line, self.heads))
+        return [
+            max([head, *(measure(line) for row in rows for line in row[number])])
+            for number, head in enumerate(heads)
+        ]
 
     def needed(self, wanted: Sequence[int], width: int, breaks: str) -> list[int]:
         """Return the least widths of the columns in a table of a width."""

@@ -8,6 +8,7 @@ import html
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -151,11 +152,9 @@ def _shown(listings: Iterable[Listing], most: int | None) -> Iterator[Block | Fu
 
 def _text_parts(blocks: Sequence[Block]) -> Iterator[TextPart]:
     """Yield blocks as a part, if there are any, without empty lines at the end: a drawing has a margin."""
-    count = len(blocks)
-    while count and blocks[count - 1] == Sentence(""):
-        count -= 1
-    if count:
-        yield TextPart(blocks[:count])
+    kept = [*dropwhile(lambda block: block == Sentence(""), reversed(blocks))]
+    if kept:
+        yield TextPart(kept[::-1])
 
 
 def title_of(report: Report) -> str:

@@ -151,9 +151,8 @@ def areas_picture(
     ticks = plan.ticks(max(plan.columns // max(room, 12), 1))
     lines.append(Text(f"{labels[0]:>{indent}} {corner}{_tick_line(ticks, plan.columns, flat, tick)}"))
     safe = [(column, printable(words, encoding)) for column, words in ticks]
-    for words in (_words_at(safe, plan.columns), _mark_line(plan, encoding)):
-        if words:
-            lines.append(Text(" " * (indent + 2) + words))
+    below = filter(None, (_words_at(safe, plan.columns), _mark_line(plan, encoding)))
+    lines += [Text(" " * (indent + 2) + words) for words in below]
     return Text("\n").join([*lines, *cells.legend(width, encoding)])
 
 
@@ -174,9 +173,10 @@ class _Cells:
     def line(self, row: int) -> Text:
         """Return a line of all columns, without spaces at its end."""
         cells = [self._cell(edges, row) for edges in self.edges]
-        line = Text()
-        for style, group in groupby(cells, lambda cell: cell[1]):
-            line.append("".join(character for character, _ in group), style)
+        groups = groupby(cells, lambda cell: cell[1])
+        line = Text.assemble(
+            *(("".join(character for character, _ in group), style) for style, group in groups)
+        )
         line.rstrip()
         return line
 
