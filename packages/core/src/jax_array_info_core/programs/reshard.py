@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-from numpy.typing import NDArray
 
 from ..base.errors import UnsupportedValueError
 from ..base.text import plain_text
 from ..compat.topology_names import DEVICE_NBYTES
 from ..facts.reports.changes import ReshardReport, ReshardRow
-from ..facts.reports.moves import DevicePeaks, MoveWay
+from ..facts.reports.moves import DevicePeaks, MoveWay, WayName
 from ..facts.reports.tree import TreeMesh, TreeReport
 from ..geometry.layouts.layout import ShardingLayout
 from ..trees.checks.arguments import checked_nbytes
 from ..trees.plan import opened
-from .moves.peaks import Move, Peaks, most, moves_of
+from .moves.peaks import Bytes, Move, Peaks, moves_of
 from .moves.places import Place, Places, placed_leaves
 from .moves.targets import is_without_devices, resolved, targets_of
 from .moves.traffic import ReceivedBytes
 from .program_report import program_report
+
+_REPLACES: dict[WayName, bool] = {"at once": False, "leaf by leaf": True}
+"""Whether the new leaf replaces the old one before the next leaf moves."""
+_REFUSED = (
+    "in several processes, a leaf moves to other devices only if its shards stay the same, each process has "
+    "either old or new devices, and these are no CPUs"
+)
 
 
 def reshard_report(
@@ -141,57 +147,49 @@ def _ways(
         dtypes: JAX's dtype of each leaf by path, to compile a program; None without it.
     """
     memory = Peaks(moves)
-    if not memory.is_moving:
+    if not memory.moving:
         return (), ()
-    ways, peaks = [], []
-    for replaces in (False, True):
-        peak = memory.put(replaces=replaces)
-        ways.append(memory.put_way(peak, replaces=replaces))
-        peaks.append(None if ways[-1].reason else peak)
-    donated, reason = memory.donated()
-    if donated is None:
-        ways.append(MoveWay(name="jit, donated", reason=reason))
-    elif dtypes is not None:
-        way, donated = _compiled(memory, donated, dtypes)
-        ways.append(way)
+    put: list[tuple[Bytes | None, MoveWay]] = []
+    for name, replaces in _REPLACES.items():
+        is_refused = any(move.path.kind == "none" for move in moves)
+        refused = None, MoveWay(name=name, reason=_REFUSED)
+        put.append(refused if is_refused else memory.put(name, replaces=replaces))
+    reason = memory.refusal()
+    least = None if reason else memory.donated()
+    if least is None:
+        put.append((None, MoveWay(name="jit, donated", reason=reason)))
+    elif dtypes is None:
+        way = memory.way("jit, donated", least, "at least")
+        is_on_device = all(place.memory_kind is None for move in memory.moving for place in move[1:3])
+        put.append((least, way if is_on_device else replace(way, host_nbytes=None)))
     else:
-        ways.append(
-            MoveWay(name="jit, donated", device_nbytes=most(donated), bound="at least", host_nbytes=0)
-        )
-    ways.append(memory.files_way())
-    return tuple(ways), memory.by_device([*peaks, donated, memory.after])
+        put.append(_compiled(memory, dtypes))
+    peaks, ways = zip(*put, (memory.after, memory.read()), strict=True)
+    return ways, memory.by_device(peaks)
 
 
-def _compiled(
-    memory: Peaks, least: NDArray[Any], dtypes: Mapping[str, Any]
-) -> tuple[MoveWay, NDArray[Any] | None]:
+def _compiled(memory: Peaks, dtypes: Mapping[str, Any]) -> tuple[Bytes | None, MoveWay]:
     """Return the memory and the traffic of a compiled identity with donation."""
     import jax
 
-    moving = [move for move in memory.moves if move.path.kind != "kept"]
+    identity = jax.jit(
+        lambda leaves: leaves, donate_argnums=0, out_shardings=[move.after.of_jax() for move in memory.moving]
+    )
     given = [
         jax.ShapeDtypeStruct(move.row.shape, dtypes[move.row.path], sharding=move.before.of_jax())
-        for move in moving
+        for move in memory.moving
     ]
-    after = [move.after.of_jax() for move in moving]
-    identity = jax.jit(lambda leaves: leaves, donate_argnums=0, out_shardings=after)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Some donated buffers were not usable")
             program = program_report(identity, given, explain=False)
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        return MoveWay(name="jit, donated", reason=plain_text(str(error).split("\n")[0])), None
+        return None, MoveWay(name="jit, donated", reason=plain_text(str(error).split("\n")[0]))
     figures = program.memory
     needed = None if figures is None else figures.needed_nbytes
-    peak = least if needed is None else memory.around(moving) + needed * memory.uses(moving)
-    way = MoveWay(
-        name="jit, donated",
-        device_nbytes=most(peak),
-        bound="at least" if needed is None else None,
-        host_nbytes=0 if figures is None else figures.host_nbytes,
-        sent_nbytes=program.sent_nbytes,
-    )
-    return way, peak
+    peak = memory.donated(needed, 0 if figures is None else figures.host_nbytes)
+    way = memory.way("jit, donated", peak, "at least" if needed is None else None)
+    return peak, replace(way, sent_nbytes=program.sent_nbytes)
 
 
 def _meshes(places: Iterable[Place | None]) -> tuple[TreeMesh, ...]:

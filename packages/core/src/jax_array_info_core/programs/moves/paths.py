@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...compat.processes import process_count
 from ...facts.reports.tree import TreeRow
 from ...geometry.layouts.traffic import HeldShards
 from .places import Place
@@ -19,6 +20,8 @@ gathered on the host. ``program``: a jitted identity. ``network``: whole shards 
 """
 EXACT = frozenset[Kind]({"kept", "put", "copied", "sliced", "host"})
 """Paths without temporary values that only a compiled program has."""
+WITHOUT_HOST = frozenset[Kind]({"kept", "copied"})
+"""Paths that need no host memory."""
 
 
 class Path(NamedTuple):
@@ -32,12 +35,13 @@ class Path(NamedTuple):
 def path_of(row: TreeRow, before: Place, after: Place, have: HeldShards | None, want: HeldShards) -> Path:
     """Return the path of a leaf, as ``jax.device_put`` chooses it."""
     if have is None:
-        return Path("put" if after.process_count in (1, None) else "compared", _no(want))
+        is_compared = (after.process_count or 1) >= max(2, process_count())
+        return Path("compared" if is_compared else "put", _no(want))
     orders = before.order, after.order
-    is_in_order = np.array_equal(*orders)
-    shards = (have, want)
-    numbers = [one.numbers[np.searchsorted(one.ids, ids)] for one, ids in zip(shards, orders, strict=True)]
-    is_same = have.counts == want.counts and np.array_equal(*numbers)
+    is_in_order = np.array_equal(orders[0], orders[1])
+    is_same = have.counts == want.counts and np.array_equal(
+        have.numbers[np.searchsorted(have.ids, orders[0])], want.numbers[np.searchsorted(want.ids, orders[1])]
+    )
     is_other_memory = before.memory_kind != after.memory_kind
     if is_same and is_in_order and not is_other_memory:
         is_respelled = before.process_count != 1 and before.spec != after.spec and before.processes
@@ -68,7 +72,8 @@ def _between_processes(
         return "program"
     if len(have.ids) == 1 and not row.is_committed:
         return "compared"
-    return "network" if is_same and _owners(before) != _owners(after) else "none"
+    can_send = is_same and _owners(before) != _owners(after) and after.platform != "cpu"
+    return "network" if can_send else "none"
 
 
 def _owners(place: Place) -> tuple[int, ...]:

@@ -39,6 +39,8 @@ class PlacedMesh(NamedTuple):
     """Device ids in the shape of the mesh; None for the positions 0…n-1."""
     processes: Processes | None
     """Devices by process; None if the processes are not known."""
+    platform: str | None = None
+    """Platform of the devices; None for positions."""
     mesh: Any = None
     """JAX's mesh; None for a mesh of a report."""
 
@@ -78,6 +80,11 @@ class Place(NamedTuple):
         assert self.spec is not None
         spec = PartitionSpec(*(names or None for names in self.spec.axes))
         return NamedSharding(self.mesh.mesh, spec, memory_kind=self.memory_kind)
+
+    @property
+    def platform(self) -> str | None:
+        """Platform of the devices; None if it is not known."""
+        return None if self.mesh is None else self.mesh.platform
 
     @property
     def process_count(self) -> int | None:
@@ -197,10 +204,10 @@ class Places:
         """Return the mesh of a NamedSharding."""
         mesh = sharding.mesh
         if id(mesh) not in self._meshes:
-            axes, ids, _, _ = mesh_placement(mesh)
+            axes, ids, platform, _ = mesh_placement(mesh)
             placed = PlacedMesh(axes, None, None)
             if ids is not None and not self.are_positions:
-                placed = PlacedMesh(axes, ids, device_processes(sharding), mesh)
+                placed = PlacedMesh(axes, ids, device_processes(sharding), platform, mesh)
             self._meshes[id(mesh)] = mesh, placed  # kept, so that its id stays its own
         return self._meshes[id(mesh)][1]
 
