@@ -1,6 +1,10 @@
 """Values of a JSON schema whose parts agree, as the checks of reports require."""
 
+from typing import get_args
+
 import numpy as np
+
+from jax_array_info_core.facts.reports.moves import WayName
 
 
 def _agreeing_layout(layout):
@@ -180,7 +184,9 @@ def _agreeing_reshard(report):
     """Return a resharding whose leaves have different paths."""
     report = _agreeing_count(report, _counts_of(report), 1)
     rows = [{**row, "path": f"{row['path']}{number or ''}"} for number, row in enumerate(report["rows"])]
-    return {**report, "rows": rows}
+    ways = [{**report["ways"][0], "name": name} for name in get_args(WayName)] if report.get("ways") else []
+    peaks = [{**alike, "peaks": [None] * len(ways)} for alike in report.get("peaks", ())]
+    return {**report, "rows": rows, "ways": ways, "peaks": peaks}
 
 
 def _agreeing_shaped(*fields):

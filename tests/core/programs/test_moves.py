@@ -21,9 +21,10 @@ pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
 KIB = 1024
 SHAPE = (64, 64)
 NBYTES = 16 * KIB
+SHARDED = P("d")
 
 
-def on(ids, spec=P("d"), sizes=None, names=("d",)):
+def on(ids, spec=SHARDED, sizes=None, names=("d",)):
     """Return a sharding over some devices, in their order."""
     devices = [jax.devices()[number] for number in ids]
     return NamedSharding(mesh_of(sizes or (len(devices),), names, devices), spec)

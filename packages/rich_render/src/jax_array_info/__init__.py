@@ -26,6 +26,8 @@ What do an FFT, a halo exchange and a deposit onto a grid send?
     print_program(step, *args)
 What moves if I restore on another mesh?
     print_reshard(state, tree_report(state, mesh={"data": 4}, specs=P("data")))
+What is the peak while weights move to another mesh?
+    print_reshard(params, shardings, hbm_nbytes="16GiB")
 What changed between two checkpoints or programs?
     print_tree_diff(a, b)
     print_program_diff(a, b)

@@ -36,14 +36,21 @@ TABLES = {
     "memory while it moves": (
         Column("way", "path", is_kept=True),
         Column("fullest device", "number", meaning="largest memory use of the tree on one device"),
-        Column("host", "number", meaning="bytes in host memory, in the process with the most"),
-        Column("sends", "number", meaning="bytes that each device sends by collectives of the program"),
-        Column("fits", meaning="whether the peak fits `hbm_nbytes`"),
+        Column(
+            "host", "number", before="host: ", meaning="bytes in host memory, in the process with the most"
+        ),
+        Column(
+            "sends",
+            "number",
+            before="sends: ",
+            meaning="bytes that each device sends by collectives of the compiled program",
+        ),
+        Column("fits", before="fits: ", meaning="whether the peak fits `hbm_nbytes`"),
     ),
     "memory of each device": (
         Column("devices", "path", is_kept=True, meaning="device ids, or positions in the mesh of a plan"),
-        Column("now", "number", meaning="bytes of the tree before it moves"),
-        Column("moved", "number", meaning="bytes of the tree at the end"),
+        Column("now", "number", before="now: ", meaning="bytes of the tree before it moves"),
+        Column("moved", "number", before="moved: ", meaning="bytes of the tree at the end"),
         Column("at once", "number", meaning="peak of `jax.device_put` of the whole tree"),
         Column("leaf by leaf", "number", meaning="peak where each new leaf replaces the old one"),
         Column("jit, donated", "number", meaning="peak of a jitted identity with donation"),
@@ -117,8 +124,16 @@ def _ways_table(report: ReshardReport) -> Table:
         }
         for way in report.ways
     ]
-    columns = TABLES["memory while it moves"]
-    return Table("memory while it moves", columns, [rows], breaks="words")
+    return Table(
+        "memory while it moves",
+        TABLES["memory while it moves"],
+        [rows],
+        groupings=[
+            [["way"], ["fullest device"], ["host"], ["sends"], ["fits"]],
+            [["way", "host", "sends", "fits"], ["fullest device"]],
+        ],
+        breaks="words",
+    )
 
 
 def _devices_table(report: ReshardReport) -> Table:
@@ -139,8 +154,15 @@ def _devices_table(report: ReshardReport) -> Table:
         return {"devices": Note(more(count, "device", "devices"), kind="words")}
 
     ordered = sorted(report.peaks, key=lambda one: -max(nbytes or 0 for nbytes in one.peaks))
-    columns = TABLES["memory of each device"]
-    return Table("memory of each device", columns, [limited(ordered, row, rest)])
+    return Table(
+        "memory of each device",
+        TABLES["memory of each device"],
+        [limited(ordered, row, rest)],
+        groupings=[
+            [["devices"], ["now"], ["moved"], ["at once"], ["leaf by leaf"], ["jit, donated"]],
+            [["devices", "now", "moved"], ["at once"], ["leaf by leaf"], ["jit, donated"]],
+        ],
+    )
 
 
 def _table(report: ReshardReport, title: str) -> Table:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ...base import quantities
 from ...base.notebooks import Displayed
 from ...geometry.layouts.spec import Spec
 from .array import Leaf, ShardingDescription
-from .moves import DevicePeaks, MoveWay
+from .moves import DevicePeaks, MoveWay, WayName
 from .origin import Origin
 from .program_memory import Temporary
 from .program_values import (
@@ -397,3 +397,10 @@ class ReshardReport(Displayed):
 
     hbm_nbytes: quantities.Size | None = None
     """Memory of a device to compare with; None if it was not given."""
+
+    def __post_init__(self) -> None:
+        names = tuple(way.name for way in self.ways)
+        if names and names != get_args(WayName):
+            raise ValueError(f"ways {names}: expected each once, in the order of {get_args(WayName)}")
+        if any(len(alike.peaks) != len(names) for alike in self.peaks):
+            raise ValueError(f"devices without a peak for each of {len(names)} ways")
