@@ -221,7 +221,7 @@ def _lines(report: ReshardReport) -> list[str]:
     mesh = report.meshes_after if report.meshes_before == report.meshes_after else ()
     restored = f"a restore from files needs up to {format_bytes(report.restored_nbytes)} for each device"
     sent = next((way.sent_nbytes for way in report.ways if way.sent_nbytes is not None), None)
-    least = f"the least that a device can receive is {format_bytes(report.device_nbytes)}"
+    least = f"a device must receive {format_bytes(report.device_nbytes)} at most"
     skipped = counted(report.skipped_count, "leaf", "leaves")
     return changed_meshes(report) + that_apply(
         (mesh, f"mesh: {meshes_words(mesh)}"),
