@@ -34,7 +34,7 @@ TABLES = {
         ),
     ),
     "memory while it moves": (
-        Column("way", "path", is_kept=True),
+        Column("way", "path", is_kept=True, meaning="how the tree moves"),
         Column("fullest device", "number", meaning="largest memory use of the tree on one device"),
         Column(
             "host", "number", before="host: ", meaning="bytes in host memory, in the process with the most"
