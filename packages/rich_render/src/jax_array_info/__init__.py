@@ -47,7 +47,7 @@ Which line leaks memory?
     with track_arrays() as growth:
     growth.step()
     print_growth(growth, referrers=True)
-Why does JAX recompile my function?
+Why does JAX recompile my function? And my job, as it is?
     with watch_compiles() as watch:
     print_compilations(watch)
 How does CI fail if it gets worse?
