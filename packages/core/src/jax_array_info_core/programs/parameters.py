@@ -148,8 +148,11 @@ class Parameters:
         return trained
 
     def _is_from_gradient(self, place: int) -> bool:
+        # A combined collective has the names of all its arrays.
         return self._gradients[place] or any(
-            computes(instruction) and pass_of(instruction.op_name) == "backward"
+            computes(instruction)
+            and instruction.opcode.removesuffix("-start") not in COLLECTIVES
+            and pass_of(instruction.op_name) == "backward"
             for _, instruction in self._way(place)
         )
 
