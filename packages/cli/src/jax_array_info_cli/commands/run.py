@@ -119,10 +119,10 @@ def run(
     An error of JAX about shardings, meshes or devices that nothing catches, also in a thread, is explained
     before its traceback, as by explain_errors().
 
-    With --recompiles, each compilation of a function that was compiled before prints a line on stderr: what
-    differs from the nearest earlier call, and the line of the call. At the end, the table of
-    print_compilations(), there too. Several processes are told together, with --processes; as a rank of srun
-    or mpirun other than 0, a process prints none. With --record, the record has them too.
+    With --recompiles, each compilation of a function that was compiled before prints a line on stderr when it
+    happens: what differs from the nearest earlier call, and the line of the call. At the end, stderr gets the
+    table of print_compilations(). With --processes, a line names its processes. Of the ranks of srun or
+    mpirun, rank 0 prints. With --record, the record has the recompilations of all.
 
     With --record, a program's own record_memory(...) gets the running recorder: folder and options are
     the command's.

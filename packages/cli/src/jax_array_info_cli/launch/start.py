@@ -301,7 +301,6 @@ class _Process(subprocess.Popen[bytes]):
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         """Start the process. If there are several, their output goes to pipes."""
         several = job.processes > 1
-        self.index = job.process
         self.alive, alive = os.pipe()
         self._letter = _letter(replace(job, alive=alive))
         self._beginning = os.fstat(self._letter.fileno()).st_size
@@ -408,8 +407,8 @@ class _Run:
         self.relay.finish(self._every if self._heard is None else self._heard)
 
     def _tell_recompilations(self, *, is_end: bool = False) -> None:
-        for process in self._processes:
-            self.recompilations.read(process.index, process.written)
+        for index, process in enumerate(self._processes):
+            self.recompilations.read(index, process.written)
         self.recompilations.tell(is_end=is_end)
 
     def end(self, number: int, seconds: float) -> None:
