@@ -46,7 +46,7 @@ def test_each_recompilation_has_a_line_before_the_program_goes_on(tmp_path):
     assert [line[:6] for line in kept] == ["traced", "traced", "jai-cl", "traced", "jai-cl"]
     assert lines_in(done.stderr) == [
         (None, "step", "2nd", "batch/x: shape (8, 16) became (5, 16)", "program.py:13"),
-        (None, "step", "3rd", "batch/x: shape (8, 16) became (7, 16)", "program.py:13"),
+        (None, "step", "3rd", "batch/x: shape (5, 16) became (7, 16)", "program.py:13"),
     ]
 
 
