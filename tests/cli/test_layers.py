@@ -61,7 +61,7 @@ def test_rows_by_scope_have_the_named_scopes(report):
     ("args", "problem"),
     [
         (("step.py:step",), "--mesh is missing, such as --mesh fsdp=4,tensor=2"),
-        (("step.json", "--mesh", "x=8"), "--mesh: a saved report has its arguments: omit it"),
+        (("step.json", "--mesh", "x=8"), "a saved report has its arguments: omit --mesh, --args-from"),
         (("step.json",), "step.json: No such file or directory"),
         (("step.py", "--mesh", "x=8"), "FILE:FUNCTION must be the name of a file and a function in it"),
         ((*OF_STEP, "--dcn", "x=2"), "--dcn needs --topology, such as '2*v5p:2x2x2'"),

@@ -185,7 +185,7 @@ def program(
 
 def to_compile(
     problems: Problems,
-    named: tuple[str, str, str | None, Sequence[str]],
+    named: tuple[str, str | None, str | None, Sequence[str]],
     topology: str | None,
     dcn: str | None,
     **options: Any,
@@ -231,7 +231,7 @@ def _compiled(request: Request) -> ProgramReport | None:
 def requested(
     problems: Problems,
     function: str,
-    mesh: str,
+    mesh: str | None,
     args_from: str | None,
     arrays: Sequence[str],
     most_devices: int | None = None,
@@ -335,22 +335,14 @@ def layers(
 
     problems = Problems()
     if function.endswith(".json") or (os.path.isfile(function) and not function.endswith(".py")):
-        given = {
-            "--mesh": mesh,
-            "--args-from": args_from,
-            "--arg": arrays,
-            "--topology": topology,
-            "--dcn": dcn,
-        }
-        names = [name for name, value in given.items() if value]
-        problems.add(f"{name}: a saved report has its arguments: omit it" for name in names)
+        if mesh or args_from or arrays or topology or dcn:
+            problems.add(["a saved report has its arguments: omit --mesh, --args-from, --arg and --topology"])
         problems.refuse()
         report = read_or_refuse(function, "not a ProgramReport", ProgramReport)
     else:
         if mesh is None:
             problems.add(["--mesh is missing, such as --mesh fsdp=4,tensor=2"])
-        named = (function, mesh or "x=1", args_from, arrays)
-        report = _compiled(to_compile(problems, named, topology, dcn))
+        report = _compiled(to_compile(problems, (function, mesh, args_from, arrays), topology, dcn))
     if report is None:
         return Answer((), has_finding=True)
     refusal = report.reason or report.lacks("costs")

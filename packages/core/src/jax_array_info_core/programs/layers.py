@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from ..base.errors import UnsupportedValueError, require
 from ..base.grouping import by_key
@@ -93,34 +93,44 @@ def layers_report(
     return _layers(f, by)
 
 
-class _Rows(NamedTuple):
-    """Names of the rows, and the functions that return the number of a row; None for the rest."""
-
-    names: Sequence[str]
-    of_share: Callable[[CostShare], int | None]
-    of_parameter: Callable[[Parameter], int | None]
-
-
 def _layers(report: ProgramReport, by: Grouping) -> LayersReport:
-    """Return the costs of a program."""
-    values = {argument.path: argument for argument in report.arguments}
+    """Return the costs of a program.
+
+    By scope, a parameter is in that of its products, or without any, of its other costs, if they have one
+    alone.
+    """
     # Only a report that was written by hand has parameters that are no arguments, or without sizes.
-    parameters = [
-        parameter
-        for parameter in report.parameters or ()
-        if parameter.path in values and _has_sizes(values[parameter.path])
-    ]
+    values = {one.path: one for one in report.arguments if all(isinstance(dim, int) for dim in one.shape)}
+    parameters = [parameter for parameter in report.parameters or () if parameter.path in values]
     shares = report.costs or ()
-    places = _by_scope(shares) if by == "scope" else _by_parameter(parameters, values)
-    members = by_key((places.of_parameter(parameter), parameter) for parameter in parameters)
-    costs = by_key((places.of_share(share), share) for share in shares)
-    unknown = _unknown(report)
+    labels: dict[str, Any] = {parameter.path: _kind(values[parameter.path]) for parameter in parameters}
+    scoped = by_key((path, share) for share in shares if share.scope for path in share.parameters)
+    if by == "scope":
+        labels = {share.scope: None for share in shares if share.scope}
+    groups = folded([*labels], lambda label: labels[label], str)
+    numbers = {label: number for number, (_, alike) in enumerate(groups) for label in alike}
 
-    def row(number: int | None, name: str) -> LayerRow:
-        return _row(name, members.get(number, ()), costs.get(number, ()), values, unknown)
+    def number_of(share: CostShare) -> int | None:
+        return _single(
+            numbers.get(label) for label in ((share.scope,) if by == "scope" else share.parameters)
+        )
 
-    rows = tuple(row(number, name) for number, name in enumerate(places.names))
-    rest = row(None, _REST[by])
+    def number_of_parameter(path: str) -> int | None:
+        used = scoped.get(path, ())
+        return (
+            numbers.get(path)
+            if by == "parameter"
+            else _single(map(number_of, [share for share in used if share.forward_flops] or used))
+        )
+
+    members = by_key((number_of_parameter(parameter.path), parameter) for parameter in parameters)
+    costs = by_key((number_of(share), share) for share in shares)
+    names: dict[int | None, str] = {number: name for number, (name, _) in enumerate(groups)}
+    names[None] = _REST[by]
+    *rows, rest = (
+        _row(name, members.get(number, ()), costs.get(number, ()), values, _unknown(report))
+        for number, name in names.items()
+    )
     return LayersReport(
         name=report.name,
         origin=report.origin,
@@ -129,43 +139,10 @@ def _layers(report: ProgramReport, by: Grouping) -> LayersReport:
         platform=report.platform,
         topology=report.topology,
         by=by,
-        rows=rows,
-        rest=replace(rest, parameter_nbytes=_other_nbytes(report, (*rows, rest))),
-        caveats=tuple(_caveats(report)),
+        rows=tuple(rows),
+        rest=replace(rest, parameter_nbytes=_other_nbytes(report, rows, rest)),
+        caveats=_caveats(report),
     )
-
-
-def _has_sizes(value: ProgramValue) -> bool:
-    return all(isinstance(dim, int) for dim in value.shape)
-
-
-def _by_parameter(parameters: Sequence[Parameter], values: Mapping[str, ProgramValue]) -> _Rows:
-    """Return a row for each group of parameters that differ only in indices."""
-    groups = folded(parameters, lambda parameter: _kind(values[parameter.path]))
-    numbers = {parameter.path: number for number, (_, alike) in enumerate(groups) for parameter in alike}
-    return _Rows(
-        [name for name, _ in groups],
-        lambda share: _single(numbers.get(path) for path in share.parameters),
-        lambda parameter: numbers[parameter.path],
-    )
-
-
-def _by_scope(shares: Sequence[CostShare]) -> _Rows:
-    """Return a row for each group of scopes that differ only in indices.
-
-    A parameter is in the scope of its products, or without any, of its other costs, if they have one alone.
-    """
-    scopes = [*dict.fromkeys(share.scope for share in shares if share.scope)]
-    groups = folded(scopes, lambda _: None, str)
-    numbers = {scope: number for number, (_, alike) in enumerate(groups) for scope in alike}
-    costs = by_key((path, share) for share in shares if share.scope for path in share.parameters)
-
-    def of_parameter(parameter: Parameter) -> int | None:
-        used = costs.get(parameter.path, ())
-        products = [share for share in used if share.forward_flops]
-        return _single(numbers[share.scope] for share in products or used)
-
-    return _Rows([name for name, _ in groups], lambda share: numbers.get(share.scope), of_parameter)
 
 
 def _single(numbers: Iterable[int | None]) -> int | None:
@@ -231,36 +208,33 @@ def _unknown(report: ProgramReport) -> list[str]:
     return [field for is_known, fields in known for field in fields if report.costs is None or not is_known]
 
 
-def _other_nbytes(report: ProgramReport, rows: Sequence[LayerRow]) -> int | None:
+def _other_nbytes(report: ProgramReport, rows: Sequence[LayerRow], rest: LayerRow) -> int | None:
     """Return the bytes of the arguments that are in no row: those of XLA, which include padding, less theirs.
 
-    Args:
-        report: The program.
-        rows: All rows. The parameters of the last one, which is the rest, are among the others.
+    The moments of the rest are not among them, its parameters are.
     """
-    *groups, rest = rows
-    inside = sum(filter(None, (*(row.held_nbytes for row in groups), rest.moment_nbytes)))
     whole = None if report.memory is None else report.memory.argument_nbytes
-    if whole is None or whole < inside:
-        whole = known_sum(map(_device_nbytes, report.arguments))
+    whole = known_sum(map(_device_nbytes, report.arguments)) if whole is None else whole
+    inside = sum(filter(None, (*(row.held_nbytes for row in rows), rest.moment_nbytes)))
     return None if whole is None else max(whole - inside, 0)
 
 
-def _caveats(report: ProgramReport) -> Iterator[str]:
-    """Yield what the figures lack, and why."""
-    if not report.is_known:
-        yield report.reason or (report.out_of_memory.answer if report.out_of_memory else "")
-    elif report.costs is None and not report.lacks("costs"):
-        yield _OLDER
-    if report.first_call:
-        yield report.first_call
-    yield from (f"+ ?: {reason}" for reason in unknown_bytes(report))
-    if report.dot_flops is None and report.dot_totals is not None:
-        yield f"FLOPs of all passes: {report.dot_totals.words}"
-    yield from (f"FLOPs: {words}" for words in uncounted_words(report.uncounted_flops or ()))
-    if report.unread:
-        yield f"without {counted(len(report.unread), 'line', 'lines')} of the program that could not be read"
-    on_host = report.memory and report.memory.host_argument_nbytes
-    if on_host:
-        yield f"without {format_bytes(on_host)} of arguments in host memory"
-    yield from report.caveats
+def _caveats(report: ProgramReport) -> tuple[str, ...]:
+    """Return what the figures lack, and why."""
+    totals = report.dot_totals if report.dot_flops is None else None
+    on_host = 0 if report.memory is None else report.memory.host_argument_nbytes or 0
+    lines = counted(len(report.unread or ()), "line", "lines")
+    is_older = report.is_known and report.costs is None and not report.lacks("costs")
+    facts = (
+        report.reason,
+        report.out_of_memory and report.out_of_memory.answer,
+        is_older and _OLDER,
+        report.first_call,
+        *(f"+ ?: {reason}" for reason in unknown_bytes(report)),
+        totals and f"FLOPs of all passes: {totals.words}",
+        *(f"FLOPs: {words}" for words in uncounted_words(report.uncounted_flops or ())),
+        report.unread and f"without {lines} of the program that could not be read",
+        on_host and f"without {format_bytes(on_host)} of arguments in host memory",
+        *report.caveats,
+    )
+    return tuple(fact for fact in facts if isinstance(fact, str) and fact)

@@ -36,10 +36,9 @@ _FIELDS = {
 """Field of each column of numbers."""
 _NUMBERS = ("parameters", "flops", "flops forward", "flops backward", "recomputed")
 """Columns that are no bytes."""
-_NAME = "name"
 _COLUMNS = (
-    Column(_NAME, "path", head="parameter", is_kept=True, meaning="path of the parameters"),
-    Column(_NAME, "path", head="scope", is_kept=True, meaning="names of jax.named_scope"),
+    Column("name", "path", head="parameter", is_kept=True, meaning="path of the parameters"),
+    Column("name", "path", head="scope", is_kept=True, meaning="names of jax.named_scope"),
     Column("type", meaning="dtype and global shape of each parameter"),
     Column("spec", meaning="partition spec of each parameter, or the class of another sharding"),
     Column("parameters", "number", after=" parameters", meaning="number of elements, without replicas"),
@@ -88,21 +87,21 @@ _COLUMNS = (
     Column("recomputed", "number", after=" recomputed", meaning="those that jax.checkpoint computes again"),
     Column("saved", "number", after=" saved", meaning="bytes that a device saves for the backward pass"),
 )
-_TITLE = "costs per device and call"
-TABLES = {_TITLE: _COLUMNS}
+TABLES = {"costs per device and call": _COLUMNS}
 """Columns of the table, by its title."""
-_FACTS = ("type", "spec")
-_HELD = ("held", "moments", "gradient")
-_SENT = ("sent", "forward", "backward", "reduced")
-_FLOPS = ("flops", "flops forward", "flops backward", "recomputed")
-_WHOLE = {"forward": "sent", "flops forward": "flops"}
-"""Columns of the forward pass, and their sums with other passes."""
 _GROUPINGS = (
-    [[name] for name in (_NAME, *_FACTS, *_FIELDS)],
-    [[_NAME, *_FACTS], *([name] for name in _FIELDS)],
-    [[_NAME, *_FACTS], ["parameters"], _HELD, _SENT, _FLOPS, ["saved"]],
-    [[_NAME, *_FACTS, "parameters"], ["held"], ["sent"], ["flops"], ["saved"]],
-    [[_NAME, *_FACTS], ["held", "sent", "flops", "saved"]],
+    [[name] for name in ("name", "type", "spec", *_FIELDS)],
+    [["name", "type", "spec"], *([name] for name in _FIELDS)],
+    [
+        ["name", "type", "spec"],
+        ["parameters"],
+        ["held", "moments", "gradient"],
+        ["sent", "forward", "backward", "reduced"],
+        ["flops", "flops forward", "flops backward", "recomputed"],
+        ["saved"],
+    ],
+    [["name", "type", "spec", "parameters"], ["held"], ["sent"], ["flops"], ["saved"]],
+    [["name", "type", "spec"], ["held", "sent", "flops", "saved"]],
 )
 _ANSWERED = {"sent": "bytes sent", "flops": "FLOPs", "held": "bytes held"}
 """Columns that the first line is about."""
@@ -158,6 +157,7 @@ def layers_words(report: LayersReport) -> str:
 
 
 def _figure(row: LayerRow, column: str) -> int:
+    """Return a number of a row; 0 if it is not known."""
     return getattr(row, _FIELDS[column]) or 0
 
 
@@ -196,35 +196,34 @@ def _and(texts: Sequence[str]) -> str:
 
 
 def _table(report: LayersReport, sort: Sort) -> Table:
-    rows = [*report.rows]
-    if sort != "tree":
-        rows.sort(key=lambda row: -_figure(row, sort))
     total = report.total
-    main = next((column for column in _ANSWERED if _figure(total, column)), "parameters")
+    rows = sorted(report.rows, key=lambda row: 0 if sort == "tree" else -_figure(row, sort))
     # Without a backward pass, all is of the forward pass.
-    alike = [part for part, whole in _WHOLE.items() if _figure(total, part) == _figure(total, whole)]
+    whole = {"forward": "sent", "flops forward": "flops"}
+    alike = [part for part in whole if _figure(total, part) == _figure(total, whole[part])]
     shown = [name for name in _FIELDS if _figure(total, name) and name not in alike]
 
     def row(one: LayerRow) -> Row:
         if report.by == "scope":
-            return {_NAME: one.name, **_sums(one, shown)}
+            return {"name": one.name, **_sums(one, shown)}
         return {
-            _NAME: counted_path(one.name, len(one.paths)),
+            "name": counted_path(one.name, len(one.paths)),
             "type": "" if one.dtype is None or one.shape is None else type_text(one.dtype, one.shape),
             "spec": "" if one.sharding is None else sharding_words(one.sharding),
             **_sums(one, shown),
         }
 
     def sums(one: LayerRow) -> Row:
-        return {_NAME: Note(one.name, kind="words"), **_sums(one, shown)}
+        return {"name": Note(one.name, kind="words"), **_sums(one, shown)}
 
     def others(hidden: Sequence[LayerRow]) -> Row:
         return sums(summed(more(len(hidden), "row", "rows"), hidden))
 
+    main = next((column for column in _ANSWERED if _figure(total, column)), "parameters")
     size = None if sort != "tree" else lambda one: _figure(one, main)
     return Table(
-        _TITLE,
-        [column for column in _COLUMNS if column.name != _NAME or column.head == report.by],
+        "costs per device and call",
+        [column for column in _COLUMNS if column.name != "name" or column.head == report.by],
         [limited(rows, row, others, size=size), [sums(report.rest), sums(total)]],
         _GROUPINGS,
         breaks="first",
