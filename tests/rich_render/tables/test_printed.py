@@ -20,7 +20,7 @@ from jax_array_info import (
     watch_compiles,
 )
 from jax_array_info.errors import UnsupportedValueError
-from jax_array_info_core.facts.pages.compilations import duration
+from jax_array_info_core.base.quantities import seconds_words
 from jax_array_info_core.facts.pages.devices import folded_names
 
 pytestmark = pytest.mark.newest
@@ -109,7 +109,7 @@ def test_profiles_of_this_process_and_of_a_file_print_alike(no_arrays, capsys, m
     ("seconds", "text"), [(0.0004, "0 ms"), (0.0123, "12 ms"), (1.0, "1.0 s"), (754.26, "754.3 s")]
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert seconds_words(seconds) == text
 
 
 def test_compilations_of_a_watch_or_its_report_are_printed(capsys):
