@@ -71,7 +71,7 @@ class Peaks:
         self.moving = [move for move in moves if move.path.kind != "kept"]
         places = [place for move in moves for place in (move.before, move.after) if place.layout is not None]
         self.is_known = all(place.processes is not None for place in places)
-        ids = {id(place.layout): place.layout.device_ids.ravel() for place in places if place.layout}
+        ids = {place.order.tobytes(): place.order for place in places}  # each order once
         self.ids = np.unique(np.concatenate([*ids.values(), _NO_IDS]))
         owners = {device: owner for place in places for owner, of in place.processes or () for device in of}
         numbers = [owners.get(device, 0) for device in self.ids.tolist()]
@@ -192,9 +192,12 @@ class Peaks:
         """Return the bytes of a leaf at a place, but on devices that share them with its other place."""
         nbytes = np.zeros(self._size, self._dtype)
         if place.layout is not None:
-            places = np.searchsorted(self.ids, np.setdiff1d(place.order, shared, assume_unique=True))
-            where = places if place.memory_kind is None else self._hosts[places]
-            np.add.at(nbytes, where, move.shard_nbytes(place))
+            own = np.setdiff1d(place.order, shared, assume_unique=True) if len(shared) else place.order
+            places = np.searchsorted(self.ids, own)
+            if place.memory_kind is None:
+                nbytes[places] = move.shard_nbytes(place)
+            else:
+                np.add.at(nbytes, self._hosts[places], move.shard_nbytes(place))
         return nbytes
 
     def _sum(self, parts: Iterable[Bytes]) -> Bytes:

@@ -63,8 +63,9 @@ class Place(NamedTuple):
     def order(self) -> NDArray[np.int64]:
         """Ids of the devices in JAX's order, for a place with a layout."""
         assert self.layout is not None
-        if self.mesh is not None and self.mesh.ids is not None:
-            return self.mesh.ids.ravel()
+        if self.mesh is not None:
+            ids = self.mesh.ids
+            return np.arange(self.layout.device_ids.size) if ids is None else ids.ravel()
         if self.sharding is not None:
             devices = device_assignment(self.sharding, self.layout.shape)
             return np.array([device.id for device in devices], np.int64)
