@@ -56,7 +56,7 @@ FIELDS = {
     "memory": {"memory", "timeline"},
     "schedule": {"timeline"},
     "parameters": {"parameters"},
-    "costs of parameters": {"costs"},
+    "costs": {"costs"},
     "constraints": {"constraints"},
     "what the next call gets": {"passed_on"},
     "all that the compiled program tells": {

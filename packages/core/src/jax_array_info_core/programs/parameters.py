@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -133,9 +133,8 @@ class Parameters:
         if id(instruction) in self._product_ids:
             return not self._tells_passes or pass_of(instruction.op_name) is not None
         plain = instruction.opcode.removesuffix("-start").removesuffix("-done")
-        if ASYNC_COLLECTIVE in instruction.custom_call_target:
-            return False
-        return not (plain in _WAY or instruction.opcode in _WAY or is_elementwise(instruction))
+        is_passed = plain in _WAY or ASYNC_COLLECTIVE in instruction.custom_call_target
+        return not (is_passed or instruction.opcode in _WAY or is_elementwise(instruction))
 
     @cached_property
     def _trained(self) -> dict[int, list[int]]:
@@ -181,7 +180,7 @@ class Parameters:
         return found
 
     @cached_property
-    def numbers(self) -> tuple[int, ...]:
+    def numbers(self) -> Mapping[int, None]:
         """Numbers of the parameters, in the order of the arguments."""
         data, weights = set[int | None](), set[int | None]()
         for product in self.products:
@@ -194,16 +193,16 @@ class Parameters:
         of_data = {names[number] for number in data if number is not None}
         of_data |= {names[number] for number, one in enumerate(self._arguments) if _is_label(one)}
         below = of_trained | ({names[number] for number in weights if number is not None} - of_data)
-        changed = self._changed
+        others = {*data, *self._changed, *self._moments}
         frozen = {
             number
             for number, argument in enumerate(self._arguments)
             if names[number] in below
             and _is_floating(argument.dtype)
-            and number not in {*data, *changed, *self._moments}
+            and number not in others
             and (self._is_derived(number) or not self._trained)
         }
-        return tuple(sorted(frozen | self._trained.keys()))
+        return dict.fromkeys(sorted(frozen | self._trained.keys()))
 
     @cached_property
     def _changed(self) -> set[int]:
@@ -217,7 +216,7 @@ class Parameters:
 
     def of_product(self, product: Product) -> int | None:
         """Return the only parameter that a product reads, or whose gradient it computes."""
-        read = set(self.numbers).intersection(product.reads)
+        read = self.numbers.keys() & product.reads
         return read.pop() if len(read) == 1 else None if read else self._of_gradient.get(product.value)
 
     def is_sum(self, moved: Movement, passed: Phase | None) -> bool:

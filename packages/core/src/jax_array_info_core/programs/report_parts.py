@@ -341,7 +341,7 @@ PARTS: Mapping[str, Callable[[Program, Fields], Fields]] = {
     "fit": _fit,
     "schedule": _timeline,
     "parameters": _parameters,
-    "costs of parameters": _costs,
+    "costs": _costs,
     "other caveats": _caveats,
 }
 """Parts of the report by name: each makes fields of it from the compiled program and earlier fields."""

@@ -47,7 +47,8 @@ class CostShare:
     """Names of ``jax.named_scope`` around it, such as ``layers_0/attn``; empty without any."""
 
     forward_sent_nbytes: quantities.Total = 0
-    """Bytes sent in the forward pass, and outside of both passes: of a parameter, to gather it."""
+    """Bytes sent in the forward pass and outside of both: of a parameter, to gather it. Up to JAX 0.6, only
+    operations in a ``jax.named_scope`` tell their pass; those of others count here."""
 
     backward_sent_nbytes: quantities.Total = 0
     """Bytes sent in the backward pass, without ``reduced_nbytes``."""
@@ -59,7 +60,8 @@ class CostShare:
     """Number of collectives whose bytes are unknown, as in ``SentTotals``."""
 
     forward_flops: quantities.Total = 0
-    """Floating-point operations of dots and convolutions in the forward pass, and outside of both passes."""
+    """Floating-point operations of dots and convolutions in the forward pass and outside of both, counted in
+    the same way."""
 
     backward_flops: quantities.Total = 0
     """Those of the backward pass, without ``recomputed_flops``."""
