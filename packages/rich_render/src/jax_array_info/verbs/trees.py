@@ -180,14 +180,14 @@ def print_reshard(
     each device receives at most 28.0 MiB, then holds up to 32.0 MiB; all 8 devices
     receive 224.0 MiB
                memory while it moves
-    ┏━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━┓
-    ┃ way          ┃    fullest device ┃  host ┃
-    ┡━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━┩
-    │ at once      │ at least 64.0 MiB │     ? │
-    │ leaf by leaf │ at least 64.0 MiB │     ? │
-    │ jit, donated │ at least 32.0 MiB │ 0.0 B │
-    │ from files   │          32.0 MiB │     ? │
-    └──────────────┴───────────────────┴───────┘
+    ┏━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━┓
+    ┃ way          ┃    fullest device ┃ host ┃
+    ┡━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━┩
+    │ at once      │ at least 64.0 MiB │    ? │
+    │ leaf by leaf │ at least 64.0 MiB │    ? │
+    │ jit, donated │ at least 32.0 MiB │    ? │
+    │ from files   │          32.0 MiB │    ? │
+    └──────────────┴───────────────────┴──────┘
                                     bytes to receive
     ┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━┳━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┓
     ┃                      ┃         ┃              ┃            ┃        sum over ┃
