@@ -61,15 +61,15 @@ def cost_shares(
 def _flops(parameters: Parameters) -> Iterator[_Share]:
     """Yield the operations of the products."""
     for product in parameters.products:
-        name = product.instruction.op_name or ""
+        name, of = product.instruction.op_name or "", parameters.of_product(product)
+        is_gradient = not name and of is not None and of not in product.reads  # XLA has dropped its name
         field = (
             "recomputed_flops"
             if REMATTED in name
             else "backward_flops"
-            if pass_of(name) == "backward"
+            if is_gradient or pass_of(name) == "backward"
             else "forward_flops"
         )
-        of = parameters.of_product(product)
         yield _Share(() if of is None else (of,), scope_of(name), field, product.flops)
 
 

@@ -70,7 +70,8 @@ class Parameters:
         self._module, self._dataflow = module, module.once(Dataflow)
         self._arguments, self._outputs = interface.arguments, interface.outputs
         self._flow = Flow(module, self._outputs, self._arguments)
-        self._tells_passes = passes_are_named(traced)
+        self.tells_passes = passes_are_named(traced)
+        """Whether the names of operations contain their pass."""
         gradients = [] if traced is None else jaxpr_gradients(traced.jaxpr)
         is_whole = len(gradients) == len(self._outputs)
         self._gradients = gradients if is_whole else [False] * len(self._outputs)
@@ -128,16 +129,18 @@ class Parameters:
     def _ends(self, instruction: Instruction) -> bool:
         """Return whether an operation computes a gradient from other values, or is none of a gradient.
 
-        An optimizer can have products of its own, such as Muon. They are of no pass.
+        An optimizer can have products of its own, such as Muon. They have a name, and are of no pass. Products
+        of gradients lose their names where XLA transposes them.
         """
         if id(instruction) in self._product_ids:
-            return not self._tells_passes or pass_of(instruction.op_name) is not None
+            name = instruction.op_name
+            return not (self.tells_passes and name) or pass_of(name) is not None
         plain = instruction.opcode.removesuffix("-start").removesuffix("-done")
         is_passed = plain in _WAY or ASYNC_COLLECTIVE in instruction.custom_call_target
         return not (is_passed or instruction.opcode in _WAY or is_elementwise(instruction))
 
     @cached_property
-    def _trained(self) -> dict[int, list[int]]:
+    def trained(self) -> dict[int, list[int]]:
         """Places of the outputs of each trained argument, which replace it or are its gradient."""
         trained: dict[int, list[int]] = {}
         for place, alike in enumerate(self._alike):
@@ -158,7 +161,7 @@ class Parameters:
     def _is_derived(self, number: int) -> bool:
         """Return whether what an argument is first used for belongs to a derivative, as far as names tell."""
         argument = self._flow.argument(number)
-        if argument is None or not self._tells_passes or number in self._multiplied:
+        if argument is None or not self.tells_passes or number in self._multiplied:
             return argument is not None
         users = self._dataflow.consumers(argument, is_end=_is_first_use)
         return any(_is_first_use(user) and pass_of(user.op_name) is not None for user in users)
@@ -173,7 +176,7 @@ class Parameters:
     def _of_gradient(self) -> dict[Value, int | None]:
         """The trained argument whose gradient a value is on the way of; None for several."""
         found: dict[Value, int | None] = {}
-        for number, places in self._trained.items():
+        for number, places in self.trained.items():
             for place in places:
                 for value, _ in self._way(place):
                     found[value] = number if found.get(value, number) == number else None
@@ -189,7 +192,7 @@ class Parameters:
             elif None in product.reads:
                 weights.update(product.reads)
         names = {number: one.path.partition("/")[0] for number, one in enumerate(self._arguments)}
-        of_trained = {names[number] for number in self._trained}
+        of_trained = {names[number] for number in self.trained}
         of_data = {names[number] for number in data if number is not None}
         of_data |= {names[number] for number, one in enumerate(self._arguments) if _is_label(one)}
         below = of_trained | ({names[number] for number in weights if number is not None} - of_data)
@@ -200,9 +203,9 @@ class Parameters:
             if names[number] in below
             and _is_floating(argument.dtype)
             and number not in others
-            and (self._is_derived(number) or not self._trained)
+            and (self._is_derived(number) or not self.trained)
         }
-        return dict.fromkeys(sorted(frozen | self._trained.keys()))
+        return dict.fromkeys(sorted(frozen | self.trained.keys()))
 
     @cached_property
     def _changed(self) -> set[int]:
@@ -221,7 +224,7 @@ class Parameters:
 
     def is_sum(self, moved: Movement, passed: Phase | None) -> bool:
         """Return whether a collective on the way of a gradient sums it, and is not one of the optimizer."""
-        is_backward = passed == "backward" or not self._tells_passes
+        is_backward = passed == "backward" or not self.tells_passes
         return moved.kind in REDUCTIONS and is_backward
 
     def of_gradient(self, value: Value) -> int | None:
@@ -243,7 +246,7 @@ class Parameters:
 
     def _held_gradients(self) -> Iterator[tuple[int, int]]:
         """Yield the parameter and the bytes of each gradient that is an output or live at the peak."""
-        for number, places in self._trained.items():
+        for number, places in self.trained.items():
             for place in places:
                 nbytes = self._outputs[place].nbytes
                 if nbytes is not None and self._is_gradient(self._way(place)):

@@ -64,6 +64,10 @@ Fields = dict[str, Any]
 OF_TIMELINE = ("name", "origin", "platform", "topology", "out_of_memory")
 """Fields of a report that the one along the schedule has too."""
 
+_UNTOLD = (
+    "Up to JAX 0.6, figures of layers count as forward outside of named scopes, which alone tell a pass."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
@@ -307,7 +311,12 @@ def _costs(program: Program, fields: Fields) -> Fields:
         return {}
     saved = None if fields["memory"] is None else fields["memory"].saved
     arguments, (described, _) = program.interface.arguments, program.described
-    return {"costs": cost_shares(program.parameters, arguments, described, saved, program.lines)}
+    parameters = program.parameters
+    caveats = (_UNTOLD,) if parameters.trained and not parameters.tells_passes else ()
+    return {
+        "costs": cost_shares(parameters, arguments, described, saved, program.lines),
+        "caveats": (*fields["caveats"], *caveats),
+    }
 
 
 def _caveats(program: Program, fields: Fields) -> Fields:
