@@ -129,8 +129,8 @@ class Parameters:
     def _ends(self, instruction: Instruction) -> bool:
         """Return whether an operation computes a gradient from other values, or is none of a gradient.
 
-        An optimizer can have products of its own, such as Muon. They have a name, and are of no pass. Products
-        of gradients lose their names where XLA transposes them.
+        An optimizer can have products of its own, such as Muon. They have a name, and are of no pass.
+        Products of gradients lose their names where XLA transposes them.
         """
         if id(instruction) in self._product_ids:
             name = instruction.op_name

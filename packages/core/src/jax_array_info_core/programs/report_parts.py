@@ -65,7 +65,7 @@ OF_TIMELINE = ("name", "origin", "platform", "topology", "out_of_memory")
 """Fields of a report that the one along the schedule has too."""
 
 _UNTOLD = (
-    "Up to JAX 0.6, figures of layers count as forward outside of named scopes, which alone tell a pass."
+    "Up to JAX 0.6, what layers cost outside of named scopes counts as forward: no pass is named."
 )
 
 
