@@ -64,9 +64,7 @@ Fields = dict[str, Any]
 OF_TIMELINE = ("name", "origin", "platform", "topology", "out_of_memory")
 """Fields of a report that the one along the schedule has too."""
 
-_UNTOLD = (
-    "Up to JAX 0.6, what layers cost outside of named scopes counts as forward: no pass is named."
-)
+_UNTOLD = "Up to JAX 0.6, what layers cost outside of named scopes counts as forward: no pass is named."
 
 
 @dataclass(frozen=True, kw_only=True)
