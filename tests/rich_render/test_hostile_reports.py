@@ -45,6 +45,7 @@ NEVER_SHOWN = {
     ("CostShare", "parameters"),  # print_layers adds them up
     ("CostShare", "scope"),
     ("ArrayReport", "invariant_axes"),  # those that are also manual axes
+    ("DevicePeaks", "devices"),  # of several rows, where devices differ
     ("DeviceReport", "default_memory_kind"),
     ("DeviceReport", "platform"),
     ("Finding", "mesh_axes"),  # named in the problem
