@@ -431,7 +431,7 @@ class ArrayReport(Displayed):
         if mesh is None:
             return ()
         return tuple(
-            name for name, axis_type in zip(mesh.names, mesh.types, strict=True) if axis_type == "Auto"
+            name for name, axis_type in zip(mesh.names, mesh.types, strict=False) if axis_type == "Auto"
         )
 
 
