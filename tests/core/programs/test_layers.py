@@ -116,11 +116,20 @@ def test_a_parameter_is_in_the_scope_of_its_products():
 
 
 @made_by_hand
-def test_bytes_of_no_parameter_are_those_of_the_other_arguments_with_padding():
-    """XLA's arguments take 100 bytes more than their shards have."""
-    assert layers_report(program()).rest.parameter_nbytes == 8
-    padded = program(memory=ProgramMemory(argument_nbytes=14 * 128 + 108))
-    assert layers_report(padded).rest.parameter_nbytes == 108
+def test_bytes_of_no_parameter_are_those_of_the_other_arguments_without_padding():
+    """XLA's arguments take 1 KiB more than their shards have: a caveat has the difference, not a row."""
+    words = "without 1.0 KiB by which XLA pads the arguments"
+    plain = layers_report(program())
+    assert plain.rest.parameter_nbytes == 8
+    assert not any("pads" in caveat for caveat in plain.caveats)
+    padded = program(memory=ProgramMemory(argument_nbytes=14 * 128 + 8 + 1024))
+    assert layers_report(padded).rest.parameter_nbytes == 8
+    assert words in layers_report(padded).caveats
+    on_tpu = layers_report(replace(padded, platform="tpu"))
+    assert f"{words}: TPU stores arrays in tiles" in on_tpu.caveats
+    [*others, batch] = padded.arguments
+    unsized = replace(padded, arguments=(*others, replace(batch, nbytes=None)))
+    assert layers_report(unsized).rest.parameter_nbytes == 8 + 1024
     unknown = layers_report(program(memory=None))
     assert (unknown.rest.parameter_nbytes, unknown.total.saved_nbytes) == (8, None)
     on_host = replace(argument("params/head"), is_in_host_memory=True)
@@ -137,6 +146,33 @@ def test_a_report_of_an_older_version_has_the_bytes_of_its_arguments_alone():
     assert (found.rest.sent_nbytes, found.rest.flops, found.rest.saved_nbytes) == (None, None, None)
     assert found.total.held_nbytes == 14 * 128 + 8
     assert any("older version" in words for words in found.caveats)
+
+
+def is_said(report, words, **options):
+    return any(caveat.startswith(words) for caveat in layers_report(report, **options).caveats)
+
+
+@made_by_hand
+def test_gradients_without_an_output_of_the_keys_of_a_parameter_are_named():
+    """A forward function has none to find. An output of another shape is neither gradient nor update."""
+    backward = [CostShare(backward_flops=4)]
+    words = "Gradients are not of a parameter here"
+    assert is_said(program(backward), words)
+    assert not is_said(program(backward), words, by="scope")
+    assert not is_said(program([CostShare(forward_flops=4)]), words)
+    assert is_said(program([CostShare(saved_nbytes=4)]), words)
+    assert is_said(program(backward, outputs=(argument("outputs/0/up", (2, 4)),)), words)
+    for path in ("outputs/0/up", "outputs/1/0/up"):
+        assert not is_said(program(backward, outputs=(argument(path),)), words)
+
+
+@made_by_hand
+def test_a_program_without_parameters_has_the_way_to_name_them():
+    words = "No parameter was found: pass the weights"
+    assert is_said(program(parameters=()), words)
+    assert not is_said(program(parameters=()), words, by="scope")
+    assert not is_said(program(parameters=(), arguments=()), words)
+    assert not is_said(program(), words)
 
 
 @made_by_hand

@@ -1,5 +1,7 @@
 """The first line and the rows of the table of layers."""
 
+from dataclasses import replace
+
 import pytest
 
 from jax_array_info.engine.render import render, text_of, to_text
@@ -62,6 +64,15 @@ def test_sums_without_collectives_of_unknown_bytes_are_marked():
     text = to_text(layers(rows))
     assert text.startswith("w takes 100% of the bytes sent that are known")
     assert "4.0 B + ?" in text
+
+
+def test_sums_without_operations_that_are_not_counted_are_marked():
+    """The caveats of the report tell them: here those of a kernel, or of a loop of unknown length."""
+    rows = [row("w", flops=4, held=4)]
+    for caveat in ("FLOPs of all passes: at least 4", "FLOPs: kernel of a.py:1 not counted"):
+        found = layers_words(replace(layers(rows), caveats=("padding", caveat)))
+        assert found == "w takes 100% of the FLOPs that are known and 100% of the bytes held"
+    assert "known" not in layers_words(replace(layers(rows), caveats=("padding",)))
 
 
 def test_a_program_without_parameters_or_scopes_has_its_sums():

@@ -12,17 +12,33 @@ from ..base.errors import UnsupportedValueError, require
 from ..base.grouping import by_key
 from ..base.quantities import counted, format_bytes, known_sum
 from ..facts.pages.folds import folded
-from ..facts.reports.layers import CostShare, Grouping, LayerRow, LayersReport, Parameter
+from ..facts.reports.layers import (
+    FLOPS_CAVEATS,
+    CostShare,
+    Grouping,
+    LayerRow,
+    LayersReport,
+    Parameter,
+)
 from ..facts.reports.program import ProgramReport, unknown_bytes
 from ..facts.reports.program_values import ProgramValue, uncounted_words
 from ..trees.files import read_report
 from .program_report import program_report
+from .updates import alike_arguments, by_kind
 
 _SENT = ("forward_sent_nbytes", "backward_sent_nbytes", "reduced_nbytes")
 _FLOPS = ("forward_flops", "backward_flops", "recomputed_flops")
 _COSTS = (*_SENT, "unknown_count", *_FLOPS, "saved_nbytes")
 _REST = {"parameter": "not of a parameter", "scope": "in no scope"}
 _OLDER = "What is sent, computed and saved is not divided in this report: an older version made it."
+_NO_PARAMETER = (
+    "No parameter was found: pass the weights that products read as an argument of their own, without data, "
+    "and return their gradients or updates with the same keys."
+)
+_NO_GRADIENT = (
+    "Gradients are not of a parameter here, because no output has the keys, shape and dtype of one: return "
+    "the gradients or the updated parameters, with the same keys."
+)
 
 
 def layers_report(
@@ -38,7 +54,8 @@ def layers_report(
     """Return what each parameter of a compiled function costs: bytes held, sent and saved, and FLOPs.
 
     The function is compiled as in ``program_report``. Nothing runs. Each figure of that report is divided, so
-    that the rows and ``rest`` add up to it:
+    that the rows and ``rest`` add up to it. Bytes held add up to those of the arguments, without the padding
+    of XLA, which a caveat names.
 
     - Bytes sent belong to a parameter if its shards are gathered, or if its gradient is summed.
     - FLOPs belong to a parameter if a product reads it and no other one, or computes its gradient.
@@ -141,7 +158,7 @@ def _layers(report: ProgramReport, by: Grouping) -> LayersReport:
         by=by,
         rows=tuple(rows),
         rest=replace(rest, parameter_nbytes=_other_nbytes(report, rows, rest)),
-        caveats=_caveats(report),
+        caveats=_caveats(report, by),
     )
 
 
@@ -209,18 +226,51 @@ def _unknown(report: ProgramReport) -> list[str]:
 
 
 def _other_nbytes(report: ProgramReport, rows: Sequence[LayerRow], rest: LayerRow) -> int | None:
-    """Return the bytes of the arguments that are in no row: those of XLA, which include padding, less theirs.
+    """Return the bytes of the arguments that are in no row, without padding where their sizes are known.
 
     The moments of the rest are not among them, its parameters are.
     """
-    whole = None if report.memory is None else report.memory.argument_nbytes
-    whole = known_sum(map(_device_nbytes, report.arguments)) if whole is None else whole
+    whole = known_sum(map(_device_nbytes, report.arguments))
+    if whole is None and report.memory is not None:
+        whole = report.memory.argument_nbytes
     inside = sum(filter(None, (*(row.held_nbytes for row in rows), rest.moment_nbytes)))
     return None if whole is None else max(whole - inside, 0)
 
 
-def _caveats(report: ProgramReport) -> tuple[str, ...]:
+def _padding(report: ProgramReport) -> str:
+    """Return the words on the bytes by which XLA pads the arguments; empty without any."""
+    whole = None if report.memory is None else report.memory.argument_nbytes
+    sizes = known_sum(map(_device_nbytes, report.arguments))
+    if whole is None or sizes is None or whole <= sizes:
+        return ""
+    tiles = ": TPU stores arrays in tiles" if report.platform == "tpu" else ""
+    return f"without {format_bytes(whole - sizes)} by which XLA pads the arguments{tiles}"
+
+
+def _unfound(report: ProgramReport) -> str:
+    """Return the words on parameters or gradients that are not found in a program; empty if they are."""
+    if report.parameters is None or report.costs is None or not report.arguments:
+        return ""
+    if not report.parameters:
+        return _NO_PARAMETER
+    saved = None if report.memory is None else report.memory.saved
+    passes = (*_SENT[1:], *_FLOPS[1:])
+    is_backward = bool(saved and saved.nbytes) or any(
+        getattr(share, field) for share in report.costs for field in passes
+    )
+    paths = {parameter.path for parameter in report.parameters}
+    kinds = by_kind(enumerate(report.arguments))
+    alike = (
+        report.arguments[number].path
+        for output in report.outputs or ()
+        for number in alike_arguments(output, kinds, report.arguments)
+    )
+    return "" if not is_backward or not paths.isdisjoint(alike) else _NO_GRADIENT
+
+
+def _caveats(report: ProgramReport, by: Grouping) -> tuple[str, ...]:
     """Return what the figures lack, and why."""
+    of_all, of_some = FLOPS_CAVEATS
     totals = report.dot_totals if report.dot_flops is None else None
     on_host = 0 if report.memory is None else report.memory.host_argument_nbytes or 0
     lines = counted(len(report.unread or ()), "line", "lines")
@@ -231,10 +281,12 @@ def _caveats(report: ProgramReport) -> tuple[str, ...]:
         is_older and _OLDER,
         report.first_call,
         *(f"+ ?: {reason}" for reason in unknown_bytes(report)),
-        totals and f"FLOPs of all passes: {totals.words}",
-        *(f"FLOPs: {words}" for words in uncounted_words(report.uncounted_flops or ())),
+        by == "parameter" and _unfound(report),
+        totals and f"{of_all}{totals.words}",
+        *(f"{of_some}{words}" for words in uncounted_words(report.uncounted_flops or ())),
         report.unread and f"without {lines} of the program that could not be read",
         on_host and f"without {format_bytes(on_host)} of arguments in host memory",
+        _padding(report),
         *report.caveats,
     )
     return tuple(fact for fact in facts if isinstance(fact, str) and fact)

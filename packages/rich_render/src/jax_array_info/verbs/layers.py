@@ -37,7 +37,8 @@ def print_layers(
     - Parameters that differ only in indices share a row: ``layers/0-31/up ×32``. Figures are their sums.
     - ``held`` are the parameters with their moments. Wide pages have the parts of each figure, too.
     - ``not of a parameter`` has what belongs to none, such as collectives of activations and the other
-      arguments, or to two. With it, each column adds up to the figure of ``print_program``.
+      arguments, or to two. With it, each column adds up to the figure of ``print_program``; ``held`` adds up
+      to the bytes of the arguments, without the padding of XLA.
 
     Args:
         f: A function, jitted or not, a Lowered or a Compiled; or a ``LayersReport``, a ``ProgramReport`` or

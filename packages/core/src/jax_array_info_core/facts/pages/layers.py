@@ -11,7 +11,7 @@ from ...base.grouping import by_key
 from ...base.quantities import format_bytes, format_count, percent_words
 from ...base.text import plain_text
 from ...geometry.layouts.dtypes import type_text
-from ..reports.layers import LayerRow, LayersReport, summed
+from ..reports.layers import FLOPS_CAVEATS, LayerRow, LayersReport, summed
 from .blocks import Column, Listing, Note, Row, Sentence, Table, counted_path, limited, more, said
 from .folds import path_keys
 from .program_words import sharding_words, title_words
@@ -136,6 +136,11 @@ def layers_words(report: LayersReport) -> str:
     """Return what takes most: ``layers/*/up and down take 61% of the bytes sent and 53% of the FLOPs``."""
     if not report.rows:
         return f"no {report.by}s"
+    is_bound = {
+        "sent": report.total.unknown_count > 0,
+        "flops": any(caveat.startswith(FLOPS_CAVEATS) for caveat in report.caveats),
+        "held": False,
+    }
     parts = []
     for column, noun in _ANSWERED.items():
         whole, rest = _figure(report.total, column), _figure(report.rest, column)
@@ -146,7 +151,7 @@ def layers_words(report: LayersReport) -> str:
         is_rest = _TIMES * number <= rest
         names = f"what is {report.rest.name}" if is_rest else _together(report, most)
         share = f"{percent_words(rest if is_rest else number, whole, decimals=0)} of the {noun}"
-        if column == "sent" and report.total.unknown_count:
+        if is_bound[column]:
             share += " that are known"
         if not is_rest and rest > number:
             share += f" ({percent_words(rest, whole, decimals=0)} {report.rest.name})"

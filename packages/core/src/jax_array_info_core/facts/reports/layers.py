@@ -15,6 +15,8 @@ from .origin import Origin
 
 Grouping = Literal["parameter", "scope"]
 """What the rows of a table have in common: the path of a parameter without indices, or the named scopes."""
+FLOPS_CAVEATS = ("FLOPs of all passes: ", "FLOPs: ")
+"""Beginnings of the caveats on operations that are not counted: sums are then lower bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,5 +203,5 @@ class LayersReport(Displayed):
 
     @property
     def total(self) -> LayerRow:
-        """Sums of all rows: the figures of ``ProgramReport``."""
+        """Sums of all rows: the figures of ``ProgramReport``; of the arguments, without XLA's padding."""
         return summed("total", (*self.rows, self.rest))
