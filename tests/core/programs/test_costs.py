@@ -220,6 +220,75 @@ def test_experts_have_their_products_and_the_router_its_own():
         assert found[("params/router",)][name] in (of_router, of_router // TENSOR)
 
 
+@tells_passes
+def test_convolutions_have_the_gradients_of_their_inputs_too():
+    """Their kernels are reversed for it. The first input has no gradient."""
+    mesh = grid()
+    kernels = [abstract(mesh, P(), (3, 3, 8, 8)) for _ in range(2)]
+
+    def loss(kernels, x):
+        for kernel in kernels:
+            numbers = ("NHWC", "HWIO", "NHWC")
+            x = jax.nn.relu(
+                jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+            )
+        return jnp.mean(x**2)
+
+    report = program_report(jax.jit(jax.grad(loss)), kernels, abstract(mesh, P("fsdp"), (BATCH, 8, 8, 8)))
+    assert_complete(report)
+    found = sums(report)
+    product = found[("kernels/0",)]["forward_flops"]
+    assert found[("kernels/0",)]["backward_flops"] == product
+    assert found[("kernels/1",)]["backward_flops"] == 2 * product
+    assert not any(name.endswith("flops") for name in found.get((), ()))
+
+
+@tells_passes
+@pytest.mark.parametrize("is_scattered", [False, True], ids=["psum", "psum_scatter"])
+def test_a_gradient_that_the_user_sums_is_reduced(is_scattered):
+    """What gathers the new parameters is no such sum, and neither is the sum of the activations."""
+    mesh = grid()
+    axes = ("fsdp", "tensor")
+
+    def loss(params, x):
+        return jnp.mean((jax.lax.psum(jnp.tanh(x @ params["up"]), "tensor") @ params["down"]) ** 2)
+
+    def step(params, x):
+        def new(p, g):
+            if not is_scattered:
+                return p - 0.1 * jax.lax.pmean(g, axes)
+            own = jax.lax.psum_scatter(g, axes, tiled=True)
+            place = jax.lax.axis_index("fsdp") * TENSOR + jax.lax.axis_index("tensor")
+            part = jax.lax.dynamic_slice_in_dim(p, place * own.shape[0], own.shape[0])
+            return jax.lax.all_gather(part - 0.1 * own, axes, tiled=True)
+
+        return jax.tree.map(new, params, jax.grad(loss)(params, x))
+
+    params = {name: abstract(mesh, P(), (WIDTH, WIDTH)) for name in ("down", "up")}
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P(), check_vma=False)
+    report = program_report(jax.jit(mapped), params, abstract(mesh, P(axes), (BATCH, WIDTH)))
+    assert_complete(report)
+    found, nbytes = sums(report), 4 * WIDTH * WIDTH * 7 // 8
+    for name in ("down", "up"):
+        costs = found[(f"params/{name}",)]
+        assert costs["reduced_nbytes"] == (nbytes if is_scattered else 2 * nbytes)
+        assert costs.get("forward_sent_nbytes", 0) == (nbytes if is_scattered else 0)
+
+
+@tells_passes
+def test_what_the_gradients_of_several_parameters_are_computed_from_is_data():
+    """Joined weights have one product, and its other operand is not a weight."""
+    mesh = grid()
+    params = {name: abstract(mesh, P(), (WIDTH, WIDTH)) for name in ("key", "query")}
+
+    def loss(params, x):
+        return jnp.mean((x @ jnp.concatenate([params["query"], params["key"]], 1)) ** 2)
+
+    report = program_report(jax.jit(jax.grad(loss)), params, abstract(mesh, P("fsdp"), (BATCH, WIDTH)))
+    assert_complete(report)
+    assert paths(report) == ["params/key", "params/query"]
+
+
 def test_a_product_of_two_parameters_belongs_to_neither():
     mesh = grid()
     params = {name: abstract(mesh, P(), (64, 64)) for name in ("u", "v")}

@@ -187,7 +187,7 @@ class Parameters:
         """Numbers of the parameters, in the order of the arguments."""
         data, weights = set[int | None](), set[int | None]()
         for product in self.products:
-            if self._of_gradient.get(product.value) is not None:
+            if product.value in self._of_gradient:
                 data.update(product.reads)
             elif None in product.reads:
                 weights.update(product.reads)
@@ -223,9 +223,13 @@ class Parameters:
         return read.pop() if len(read) == 1 else None if read else self._of_gradient.get(product.value)
 
     def is_sum(self, moved: Movement, passed: Phase | None) -> bool:
-        """Return whether a collective on the way of a gradient sums it, and is not one of the optimizer."""
+        """Return whether a collective on the way of a gradient sums it, and is not one of the optimizer.
+
+        The user's own sum, such as a ``psum`` after ``jax.grad``, is of no pass.
+        """
         is_backward = passed == "backward" or not self.tells_passes
-        return moved.kind in REDUCTIONS and is_backward
+        is_own = passed is None and self._is_gradient(self._walk(moved.value))
+        return moved.kind in REDUCTIONS and (is_backward or is_own)
 
     def of_gradient(self, value: Value) -> int | None:
         """Return the parameter whose gradient a value is on the way of."""

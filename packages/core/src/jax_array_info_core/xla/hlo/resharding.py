@@ -16,8 +16,8 @@ from .replication import computed, is_of_user
 
 _PASSES = (PASSING.keys() - {"dynamic-slice", "ragged-all-to-all"}) | {"all-gather-done", "get-tuple-element"}
 """Operations whose result is all of their first operand, in another form, or an element of it."""
-_MOVES_AXES = frozenset({"bitcast", "bitcast-convert", "pad", "reshape", "slice", "transpose"})
-"""Those of ``_PASSES`` whose result may have other axes, or a part of them."""
+_MOVES_AXES = frozenset({"bitcast", "bitcast-convert", "pad", "reshape", "reverse", "slice", "transpose"})
+"""Those of ``_PASSES`` whose result may have other axes, or a part or another order of them."""
 _MARK = "is_spmd_generated"
 """Attribute of the operations that the partitioner adds, since JAX 0.12."""
 _MOST = 4000
