@@ -100,9 +100,12 @@ def test_the_first_argument_of_the_original_still_hides_small_arrays(capsys):
 
 @pytest.mark.parametrize("name", ["program diff", "reshard", "tree diff"])
 def test_a_missing_second_argument_is_an_error(name):
+    """An explicit None is a missing argument."""
     show, _, arguments = PAIRS[name]
-    with pytest.raises(TypeError, match="expected two arguments"):
+    with pytest.raises(TypeError, match=r"two arguments.* and None"):
         show(arguments()[0])
+    with pytest.raises(TypeError, match=r"two arguments.* and None"):
+        show(arguments()[0], None)
 
 
 ARRAYS = jai.live_array_report()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jax_array_info_core import from_json, to_json
 from jax_array_info_core.compat.processes import compared_copies
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.programs.reshard import reshard_report
+from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of
 from tests.core.programs.test_reshard import fake_mesh, leaf, planned
 
@@ -186,7 +188,61 @@ def test_an_array_at_two_paths_is_two_arrays_after_the_move():
     after = jax.device_put([before, before], target)
     assert modeled(report, "at once") == held(before, *after)
     assert way(report, "leaf by leaf").device_nbytes == 3 * NBYTES // 8
+    assert report.restored_nbytes == way(report, "from files").device_nbytes == held(*after)[0]
     assert "several paths" in way(report, "jit, donated").reason
+
+
+def test_an_array_that_also_stays_at_another_path_is_not_donated():
+    """Donation would delete the leaf that stays, whichever of the two is first."""
+    before, target = array(on(range(8))), on(range(8), P(None, "d"))
+    for moving in "ab":
+        targets = {"a": None, "b": None, moving: target}
+        report = reshard_report({"a": before, "b": before}, targets, compiled=True)
+        assert "several paths" in way(report, "jit, donated").reason
+        assert report.restored_nbytes == held(before, jax.device_put(before, target))[0]
+
+
+def test_an_array_that_stays_at_two_paths_is_held_once():
+    """A restore from files makes an array for each path."""
+    tied, other, target = array(on(range(8))), array(on(range(8))), on(range(8), P(None, "d"))
+    report = reshard_report({"a": tied, "b": tied, "c": other}, {"a": None, "b": None, "c": target})
+    [alike] = report.peaks
+    assert alike.after_nbytes == report.restored_nbytes == held(tied, jax.device_put(other, target))[0]
+    assert way(report, "from files").device_nbytes == 3 * NBYTES // 8
+
+
+@pytest.mark.parametrize("target", [lambda: on(range(8)), lambda: SingleDeviceSharding(jax.devices()[3])])
+def test_jit_does_not_donate_an_uncommitted_array_on_other_devices(target):
+    """A jitted identity runs, but deletes nothing."""
+    tree = [jnp.ones(SHAPE)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jax.jit(lambda leaves: leaves, donate_argnums=0, out_shardings=[target()])(tree)
+    assert not tree[0].is_deleted()
+    report = reshard_report(tree, target(), compiled=True)
+    assert "not donated" in way(report, "jit, donated").reason
+    both = reshard_report([*tree, array(on(range(7, -1, -1)))], on(range(8)))
+    assert "other devices than their targets" in way(both, "jit, donated").reason
+
+
+@pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="needs jax.new_ref")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_ref_is_not_donated(compiled):
+    """A jitted function cannot return it."""
+    tree = {"w": jax.new_ref(array(on(range(8))))}
+    report = reshard_report(tree, on(range(8), P(None, "d")), compiled=compiled)
+    assert "Ref" in way(report, "jit, donated").reason
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.uint64, np.complex128, np.float32, np.int8])
+def test_values_of_the_host_have_the_dtype_that_jax_gives_to_them(dtype):
+    """Without x64, 64 bits are 32; also in a report of the tree."""
+    tree, target = {"w": np.ones(SHAPE, dtype)}, on(range(8))
+    after = jax.device_put(tree["w"], target)
+    report = reshard_report(tree, target)
+    assert way(report, "at once").device_nbytes == report.restored_nbytes == after.nbytes // 8
+    assert (report.nbytes, report.rows[0].dtype) == (after.nbytes, str(after.dtype))
+    assert reshard_report(tree_report(tree), target).nbytes == after.nbytes
 
 
 def test_leaves_in_host_memory_are_bytes_of_the_host():

@@ -102,6 +102,19 @@ def host_copy(array: jax.Array) -> np.ndarray[Any, Any] | None:
         return None
 
 
+def canonical_dtype_name(name: str) -> str:
+    """Return the name of the dtype that JAX gives to a value of the host: float32 for float64, without x64.
+
+    Args:
+        name: Name of a dtype. That of a dtype that NumPy does not know, such as of keys, is returned.
+    """
+    import jax
+
+    with contextlib.suppress(TypeError, ValueError, SyntaxError):
+        return dtype_name(jax.dtypes.canonicalize_dtype(np.dtype(name)))
+    return name
+
+
 def is_committed(array: Any) -> bool:
     """Return whether an array was placed on its devices explicitly, so that JAX computes with it there."""
     committed = getattr(array, "committed", None)

@@ -12,7 +12,7 @@ from ..base.text import plain_text
 from ..compat.topology_names import DEVICE_NBYTES
 from ..facts.reports.changes import ReshardReport, ReshardRow
 from ..facts.reports.moves import DevicePeaks, MoveWay, WayName
-from ..facts.reports.tree import TreeMesh, TreeReport
+from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ..geometry.layouts.layout import ShardingLayout
 from ..trees.checks.arguments import checked_nbytes
 from ..trees.plan import opened
@@ -39,7 +39,8 @@ def reshard_report(
 
     Each device receives the slices of its target shard that it does not already hold. A device that holds
     nothing receives its whole shard; so does every device from a NumPy array, an abstract leaf without a
-    sharding, and host memory. Leaves without a target stay, and an array at several paths counts once.
+    sharding, and host memory. Leaves without a target stay. An array at several paths is received once for
+    each target, and is a new array at each path that moves.
 
     Args:
         tree: A tree of arrays or ShapeDtypeStructs, a TreeReport, or a path, as for ``load_tree``.
@@ -83,20 +84,50 @@ def reshard_report(
             "compiled=True needs the devices of the leaves and of their targets: pass arrays or "
             "ShapeDtypeStructs with shardings, and a sharding for each leaf"
         )
-    rows, received, skipped, restored = [], ReceivedBytes(), 0, 0
+    received = ReceivedBytes()
+    rows = _rows(pairs, received)
+    skipped = sum(before is None or after is None for _, before, after in pairs)
+    moves = moves_of(pairs, received.shards)
+    device_count, device_nbytes = received.totals()
+    parts = [row.process_nbytes for row in rows if row.process_nbytes is not None]
+    are_known = len(parts) == len(rows) and not places.are_positions
+    ways, by_device = _ways(
+        moves,
+        {leaf.row.path: leaf.dtype for leaf in source.leaves} if compiled else None,
+    )
+    return ReshardReport(
+        name=source.name,
+        meshes_before=_meshes(before for _, before, after in pairs if after is not None),
+        meshes_after=_meshes(after for _, before, after in pairs if before is not None),
+        rows=tuple(rows),
+        unmoved_count=len(source.leaves) - len(rows) - skipped,
+        skipped_count=skipped,
+        device_count=max(1, device_count),
+        device_nbytes=device_nbytes,
+        nbytes=sum(row.nbytes for row in rows),
+        restored_nbytes=sum(move.shard_nbytes(move.after) for move in moves if not move.is_again),
+        shorter_count=shorter,
+        process_nbytes=sum(parts) if are_known else None,
+        ways=ways,
+        peaks=by_device,
+        hbm_nbytes=hbm,
+    )
+
+
+def _rows(
+    pairs: Iterable[tuple[TreeRow, Place | None, Place | None]], received: ReceivedBytes
+) -> list[ReshardRow]:
+    """Return the leaves that need traffic, and add their bytes to those that each device receives."""
+    rows = []
     done: dict[str, set[tuple[ShardingLayout, str | None]]] = {}
     for row, before, after in pairs:
-        if before is None or after is None:
-            skipped += 1
+        if before is None or after is None or after.layout is None:  # not known, or stays on the host
             continue
-        if after.layout is None:  # a leaf without a sharding that stays
-            continue
-        # The same array at another path moves only if it has another target.
+        # The same array at another path is received only if it has another target.
         moved_to = done.setdefault(row.path if row.same_as is None else row.same_as, set())
         if (after.layout, after.memory_kind) in moved_to:
             continue
         moved_to.add((after.layout, after.memory_kind))
-        restored += row.nbytes_of(after.layout.shard_shape) or 0
         moved = received.add(row, before, after)
         if moved.nbytes:
             rows.append(
@@ -111,30 +142,7 @@ def reshard_report(
                     process_nbytes=moved.process_nbytes,
                 )
             )
-    device_count, device_nbytes = received.totals()
-    parts = [row.process_nbytes for row in rows if row.process_nbytes is not None]
-    are_known = len(parts) == len(rows) and not places.are_positions
-    ways, by_device = _ways(
-        moves_of(pairs, received.shards),
-        {leaf.row.path: leaf.dtype for leaf in source.leaves} if compiled else None,
-    )
-    return ReshardReport(
-        name=source.name,
-        meshes_before=_meshes(before for _, before, after in pairs if after is not None),
-        meshes_after=_meshes(after for _, before, after in pairs if before is not None),
-        rows=tuple(rows),
-        unmoved_count=len(source.leaves) - len(rows) - skipped,
-        skipped_count=skipped,
-        device_count=max(1, device_count),
-        device_nbytes=device_nbytes,
-        nbytes=sum(row.nbytes for row in rows),
-        restored_nbytes=restored,
-        shorter_count=shorter,
-        process_nbytes=sum(parts) if are_known else None,
-        ways=ways,
-        peaks=by_device,
-        hbm_nbytes=hbm,
-    )
+    return rows
 
 
 def _ways(
@@ -164,7 +172,7 @@ def _ways(
         put.append((least, way if is_on_device else replace(way, host_nbytes=None)))
     else:
         put.append(_compiled(memory, dtypes))
-    peaks, ways = zip(*put, (memory.after, memory.read()), strict=True)
+    peaks, ways = zip(*put, memory.read(), strict=True)
     return ways, memory.by_device(peaks)
 
 

@@ -63,13 +63,13 @@ def report_on_two(first: Any, second: Any, kind: type[_R], make: Callable[..., _
     """Return the first argument if it is a report of a kind, else the report on both.
 
     Raises:
-        TypeError: If the second argument is missing, or given with a report, as are options.
+        TypeError: If the second argument is missing or None, or given with a report, as are options.
     """
     if isinstance(first, kind):
         refuse_with(kind, ["the second argument"] * (second is not None) + _given(make, options))
         return first
     if second is None:
-        raise TypeError(f"expected two arguments, or a {kind.__name__} alone, got {type(first)} alone")
+        raise TypeError(f"expected two arguments, or a {kind.__name__} alone, got {type(first)} and None")
     return make(first, second, **options)
 
 

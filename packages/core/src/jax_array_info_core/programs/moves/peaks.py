@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -37,6 +38,8 @@ class Move(NamedTuple):
     """Whether no path before it has the same array."""
     is_last: bool
     """Whether no path after it has the same array."""
+    is_again: bool
+    """Whether the leaf stays, as does the same array at a path before it."""
 
     def shard_nbytes(self, place: Place) -> int:
         """Return the bytes of a shard; 0 if the place is on no device."""
@@ -55,11 +58,15 @@ def moves_of(
     ]
     same = by_key((row.same_as or row.path, number) for number, (row, _, _) in enumerate(known))
     first, last = ({numbers[end] for numbers in same.values()} for end in (0, -1))
-    moves = []
+    moves, staying = [], set[str]()
     for number, (row, before, after) in enumerate(known):
         have = None if before.layout is None else shards(before.layout)
         path = path_of(row, before, after, have, shards(after.layout))  # type: ignore[arg-type]
-        moves.append(Move(row, before, after, path, number in first, number in last))
+        name = row.same_as or row.path
+        is_again = path.kind == "kept" and name in staying
+        if path.kind == "kept":
+            staying.add(name)
+        moves.append(Move(row, before, after, path, number in first, number in last, is_again))
     return moves
 
 
@@ -88,7 +95,7 @@ class Peaks:
     @cached_property
     def after(self) -> Bytes:
         """Bytes of all leaves at the end."""
-        return self._sum(self._on(move, move.after) for move in self.moves)
+        return self._sum(self._on(move, move.after) for move in self.moves if not move.is_again)
 
     def put(self, name: WayName, *, replaces: bool) -> tuple[Bytes, MoveWay]:
         """Return the peaks of ``jax.device_put``, with or without dropping each old leaf for the new one."""
@@ -108,21 +115,32 @@ class Peaks:
         on_host: Bound | None = None if WITHOUT_HOST.issuperset(kinds) else "at least"
         return peak, self.way(name, peak, None if is_exact else "at least", on_host)
 
-    def read(self) -> MoveWay:
-        """Return the way of a restore, which reads the shards of all its devices into host memory."""
-        read = self.after.copy()
-        np.add.at(read, self._hosts, self.after[: len(self.ids)])
-        return self.way("from files", read, None, "at most")
+    def read(self) -> tuple[Bytes, MoveWay]:
+        """Return the way of a restore, which reads the shards of all its devices into host memory.
+
+        It makes an array for each path.
+        """
+        made = self._sum(self._on(move, move.after) for move in self.moves)
+        read = made.copy()
+        np.add.at(read, self._hosts, made[: len(self.ids)])
+        return read, self.way("from files", read, None, "at most")
 
     def refusal(self) -> str | None:
-        """Return why JAX cannot compile an identity of the leaves with donation; None if it can."""
+        """Return why JAX cannot donate all leaves to a compiled identity; None if it can."""
         if any(move.before.layout is None for move in self.moving):
             return "leaves are on no device"
-        if not all(move.is_first for move in self.moving):
-            return "an array at several paths cannot be donated for each of them"
-        first, *others = (place.order for move in self.moving for place in (move.before, move.after))
-        if not all(np.array_equal(first, order) for order in others):
+        if any(move.row.kind == "array-like" for move in self.moving):
+            return "leaves that are only like an array, such as a Ref, cannot be donated"
+        if not all(move.is_first and move.is_last for move in self.moving):
+            return "an array at several paths cannot be donated: it would be deleted at each of them"
+        is_free = [move.row.kind == "array" and not move.row.is_committed for move in self.moving]
+        order = self.moving[0].after.order
+        is_near = [np.array_equal(move.before.order, order) for move in self.moving]
+        are_targets_alike = all(np.array_equal(move.after.order, order) for move in self.moving)
+        if not are_targets_alike or not all(map(operator.or_, is_near, is_free)):
             return "leaves have other devices than their targets, or in another order"
+        if not all(is_near):
+            return "uncommitted arrays are copied to the devices of their targets, and not donated"
         return None
 
     def donated(self, needed: int | None = None, on_host: int = 0) -> Bytes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...arrays.plans import strict_problems
 from ...base.errors import LayoutError, SpecError
+from ...compat.arrays import canonical_dtype_name
 from ...compat.shardings import (
     has_devices,
     host_memory_kind,
@@ -14,6 +16,7 @@ from ...compat.shardings import (
 )
 from ...compat.values import is_sharding
 from ...facts.reports.tree import TreeReport, TreeRow
+from ...geometry.layouts.dtypes import bits_of_name, packed_nbytes
 from ...geometry.layouts.spec import as_spec
 from ...trees.specs import matched_paths, specs_by_path
 from ...trees.tree_report import spec_error
@@ -68,6 +71,8 @@ def resolved(
 ) -> list[tuple[TreeRow, Place | None, Place | None]]:
     """Return each leaf with its places before and after; None where a place is not known.
 
+    A leaf without a sharding that gets one has the dtype that JAX gives to it.
+
     Raises:
         SpecError: If a target does not fit its leaf.
     """
@@ -81,10 +86,22 @@ def resolved(
                 after = _target_place(leaf.row, entry, before, only_mesh, places)
             except LayoutError as error:
                 problems += [(leaf.row.path, text) for text in getattr(error, "problems", [str(error)])]
-        found.append((leaf.row, before, after))
+        row = leaf.row
+        if before is not None and before.layout is None and after is not None and after.layout is not None:
+            row = _canonical(row)
+        found.append((row, before, after))
     if problems:
         raise spec_error(problems)
     return found
+
+
+def _canonical(row: TreeRow) -> TreeRow:
+    """Return a leaf with the dtype that JAX gives to a value of the host."""
+    name = canonical_dtype_name(row.dtype)
+    if name == row.dtype:
+        return row
+    nbytes = packed_nbytes(row.shape or (), bits_of_name(name))
+    return replace(row, dtype=name, bits=None, nbytes=nbytes, shard_nbytes=nbytes)
 
 
 def _target_place(
