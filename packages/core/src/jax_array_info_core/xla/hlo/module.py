@@ -457,10 +457,12 @@ PASSING = {
     **dict.fromkeys(("opt-barrier", "optimization-barrier"), _SAME | Passing.VIEW),
     **dict.fromkeys(("copy", "copy-start"), _SAME | Passing.COPY),
     "copy-done": _SAME,
-    **dict.fromkeys(("reshape", "reverse", "transpose"), Passing.NUMBER | Passing.MOVE | Passing.COPY),
+    **dict.fromkeys(("reshape", "transpose"), Passing.NUMBER | Passing.MOVE | Passing.COPY),
     "convert": Passing.NUMBER | Passing.COPY,
     **dict.fromkeys(("dynamic-slice", "slice"), Passing.MOVE),
-    **dict.fromkeys(("bitcast-convert", "pad", "ragged-all-to-all", "reduce-precision"), Passing(0)),
+    **dict.fromkeys(
+        ("bitcast-convert", "pad", "ragged-all-to-all", "reduce-precision", "reverse"), Passing(0)
+    ),
 }
 """The operations whose result has values of their first operand: all or some, in any order, converted."""
 
@@ -469,7 +471,7 @@ def operations(kind: Passing) -> frozenset[str]:
     """Return the operations that pass on values of their first operand in a way.
 
     >>> sorted(operations(Passing.COPY))
-    ['convert', 'copy', 'copy-start', 'reshape', 'reverse', 'transpose']
+    ['convert', 'copy', 'copy-start', 'reshape', 'transpose']
     """
     return frozenset(opcode for opcode, passing in PASSING.items() if kind in passing)
 
