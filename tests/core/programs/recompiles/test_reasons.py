@@ -191,7 +191,8 @@ def stepped():
         (each("a", "x" * 1000), "'a' became '" + "x" * 58 + "…"),
         (each(Color.RED, Color.BLUE), "Color.RED became Color.BLUE"),
         (each(Config(0.1), Config(0.2)), "name 0.1 became 0.2"),
-        (each(Config(0.1, (1, 2)), Config(0.1, (1, 3))), "update/1 2 became 3"),
+        (each(Config(0.1, (1, 2)), Config(0.1, (1, 3))), "update/1: 2 became 3"),
+        (each((1, 2), (1, 3)), "item 1: 2 became 3"),
         (each(None, Config(0.1)), "None became Config object"),
         (each(np.float32, np.float16), "float32 became float16"),
         (each(Plain(), Plain()), "another value that looks alike, Plain object"),
@@ -206,8 +207,8 @@ def stepped():
             lambda turn: Config("adam", shrink(turn)),
             f"field update: {SHRINK}, with rate 1 became 2{AS_ARGUMENT}",
         ),
-        (lambda turn: ("a", (3, unused())), f"field 1/1: {UNUSED}{ONCE}"),
-        (lambda turn: (unused(), 7), f"field 0: {UNUSED}{ONCE}"),
+        (lambda turn: ("a", (3, unused())), f"item 1/1: {UNUSED}{ONCE}"),
+        (lambda turn: (unused(), 7), f"item 0: {UNUSED}{ONCE}"),
         (lambda turn: functools.partial(scale, 0.1), f"{SCALE}{ONCE}"),
         (lambda turn: functools.partial(scale, turn), f"{SCALE}, with rate 1 became 2{AS_ARGUMENT}"),
         (lambda turn: functools.partial(scale, unused()), f"{SCALE}, with rate: {UNUSED}{ONCE}"),
@@ -412,13 +413,13 @@ def test_a_sharding_that_is_written_differently_is_compared_with_that_of_the_equ
 def test_functions_of_other_lines_and_two_of_one_line_are_told_apart():
     first, second = (lambda x: x), (lambda x: x + 1)
     assert reasons(stepped(), (ONES, (first,)), (ONES, (second,)))[1].startswith(
-        "static argument n: field 0: another"
+        "static argument n: item 0: another"
     )
     here = first.__code__.co_firstlineno
     third = lambda x: x  # noqa: E731
     there = third.__code__.co_firstlineno
     assert reasons(stepped(), (ONES, (first,)), (ONES, (third,)))[1] == (
-        f"static argument n: field 0: the function of {HERE}:{here} became that of {HERE}:{there}"
+        f"static argument n: item 0: the function of {HERE}:{here} became that of {HERE}:{there}"
     )
 
 
@@ -451,7 +452,7 @@ def test_static_fields_of_nodes_are_named_where_jax_knows_their_names():
     )
     calls = [(Node(ONES, functools.partial(scale, turn)),) for turn in (1, 2)]
     assert reasons(function, *calls)[-1] == (
-        f"the tree of state: static field of {Node.__qualname__}, field 1/0: {SCALE}, with rate 1 became 2{AS_ARGUMENT}"
+        f"the tree of state: static field of {Node.__qualname__}, item 1/0: {SCALE}, with rate 1 became 2{AS_ARGUMENT}"
     )
 
 
@@ -488,4 +489,4 @@ def test_values_without_end_are_read_in_part():
     looped.append(looped)
     for value in (recursive, lambda one: shrink(list(range(100_000))), lambda one: shrink(looped)):
         words = reasons(stepped(), (ONES, (value(1),)), (ONES, (value(1),)))[1]
-        assert words.startswith("static argument n: field 0: another function of the same line")
+        assert words.startswith("static argument n: item 0: another function of the same line")

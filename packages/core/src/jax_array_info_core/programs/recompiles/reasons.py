@@ -35,6 +35,7 @@ NOTHING_DIFFERS = (
     "nothing visible differs: JAX had discarded the program, as jax.clear_caches() does, "
     "or a setting changed that is not compared"
 )
+EQUAL_HASH = ", or a static {} of equal hash differs"
 UNREADABLE = "the call could not be read"
 NO_INPUT_DIFFERS = "the inputs are alike: another transformation, or a function that was traced again"
 MOST_EARLIER = 256
@@ -79,7 +80,20 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
     if nearest:
         return printable(_differences_text(nearest))
     others = {"transformed": NO_INPUT_DIFFERS, "ahead of time": NOTHING_DIFFERS_AHEAD}
-    return others.get(signature.kind, NOTHING_DIFFERS)
+    return others.get(signature.kind, NOTHING_DIFFERS + _of_hashes(signature))
+
+
+def _of_hashes(signature: Signature) -> str:
+    """Return the words for static values of which only a hash was compared, if there are any."""
+    fields = [static for tree in signature.trees.values() for _, static in tree.nodes]
+    for noun, statics in (("argument", signature.statics.values()), ("field", fields)):
+        if any(_is_hashed_only(static.root) for static in statics):
+            return EQUAL_HASH.format(noun)
+    return ""
+
+
+def _is_hashed_only(part: Part) -> bool:
+    return part.is_hashed_only or any(map(_is_hashed_only, part.parts.values()))
 
 
 def _distance(differences: Sequence[Difference]) -> tuple[int, int, int]:
@@ -96,10 +110,11 @@ def _of_functions(signature: Signature, earlier: Sequence[Signature]) -> str:
     nearest = min((list(_bound(call, signature)) for call in reversed(alike[-_MOST_COMPARED:])), key=len)
     if not nearest:
         return ANOTHER_FUNCTION
+    words = _differences_text([one._replace(separator=_separator(one)) for one in nearest])
     are_values = any(
         difference.separator == " " or difference.text.startswith(ARRAY) for difference in nearest
     )
-    return printable(OTHER_VALUES.format(_differences_text(nearest)) + (AS_ARGUMENTS if are_values else ""))
+    return printable(OTHER_VALUES.format(words) + (AS_ARGUMENTS if are_values else ""))
 
 
 def _bound(old: Signature, new: Signature) -> Iterator[Difference]:
@@ -237,10 +252,25 @@ def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
     elif old != new:
         is_equal = old.key is not None and old.key == new.key
         differences = list(_of_parts(old.root, new.root, is_equal=is_equal))
-        for path, text, separator in differences:
-            yield f"field {path}: {text}" if path and separator == ": " else f"{path} {text}".lstrip()
+        for difference in differences:
+            yield _in_static(difference)
         if not (differences or is_equal):
             yield f"another value that looks alike, {new.root.text}"
+
+
+def _in_static(difference: Difference) -> str:
+    """Return the words for a difference in a static value: items have a noun, as their paths are numbers."""
+    path, text, separator = difference
+    if not path:
+        return text
+    is_item = path[0].isdecimal()
+    noun = "item " if is_item else "field " if separator == ": " else ""
+    return f"{noun}{path}{': ' if is_item else _separator(difference)}{text}"
+
+
+def _separator(difference: Difference) -> str:
+    """Return what stands after the path of a value: a colon after a number, which would read as a value."""
+    return ": " if difference.path.rpartition("/")[2].isdecimal() else difference.separator
 
 
 def _of_parts(old: Part | None, new: Part | None, *, is_equal: bool = False) -> Iterator[Difference]:
@@ -272,7 +302,7 @@ def _another(old: Part, new: Part, inner: Difference | None) -> str:
         return f"{ARRAY}, {new.text}"
     if new.kind == "value":
         words = f"another value that looks alike, {new.text}"
-        return words if inner is None else f"{words}, with {inner.path}{inner.separator}{inner.text}"
+        return words if inner is None else f"{words}, with {inner.path}{_separator(inner)}{inner.text}"
     if old.place != new.place:
         return f"the {new.kind} of {old.place} became that of {new.place}"
     words = f"another {new.kind} of the same line {new.place}" if new.place else f"another {new.text}"
@@ -281,7 +311,7 @@ def _another(old: Part, new: Part, inner: Difference | None) -> str:
     if inner is None:
         return words + ONCE
     has_advice = inner.text.endswith((ONCE, AS_ARGUMENT))
-    return f"{words}, with {inner.path}{inner.separator}{inner.text}{'' if has_advice else AS_ARGUMENT}"
+    return f"{words}, with {inner.path}{_separator(inner)}{inner.text}{'' if has_advice else AS_ARGUMENT}"
 
 
 def _of_contexts(name: str, old: ContextValue | None, new: ContextValue | None) -> Iterator[Difference]:

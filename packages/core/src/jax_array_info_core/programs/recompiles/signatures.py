@@ -128,7 +128,7 @@ class Leaves:
             return CallLeaf(plain_shape(value.shape), plain_text(value.dtype), weak, committed, sharding)
         if type(value) in (bool, int, float, complex):
             return CallLeaf((), self._canonical(np.dtype(type(value))), type(value) is not bool)
-        if isinstance(value, np.ndarray | np.generic):
+        if issubclass(type(value), np.ndarray | np.generic):
             return CallLeaf(plain_shape(value.shape), self._canonical(value.dtype))
         if value is None:
             return CallLeaf(None, "None")
@@ -267,7 +267,7 @@ def functions_of(call: CompiledCall) -> Iterator[Any]:
         if not waiting:
             return
         value = waiting.pop(0)
-        if isinstance(value, FunctionType):
+        if type(value) is FunctionType:
             yield value
         elif type(value) is tuple:
             waiting += value

@@ -1,4 +1,7 @@
-"""Static values of a call, as trees of texts and identities: what JAX compares, without the values."""
+"""Static values of a call, as trees of texts and identities: what JAX compares, without the values.
+
+The class of a value is ``type(value)``: ``isinstance`` may run a ``__class__`` of the user's.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,9 @@ class Part(NamedTuple):
     parts: Mapping[str, Part] = NO_PARTS
     """The values in it, by name: fields, items, keys, bound arguments, and variables of closures."""
 
+    is_hashed_only: bool = False
+    """Whether all that is known of the value is its class and a hash, which another value may have too."""
+
 
 class Static(NamedTuple):
     """A static argument, or the static fields of a node."""
@@ -117,11 +123,13 @@ class Reader:
         parts = self._parts(children or {}, depth + 1, is_hashed=is_hashed and not is_function)
         if is_function:
             return _function(value, self._key(value), parts)
-        if is_array(value) or isinstance(value, np.ndarray):
+        if is_array(value) or issubclass(type(value), np.ndarray):
             return Part(type_text(value.dtype, plain_shape(value.shape)), self._serials.of(value), "array")
         text = f"{type_name(value)} object" if children else _value_text(value)
         has_key = _is_compared_by_identity(value) or (is_hashed and not children and not is_structure(value))
-        return Part(text, self._key(value) if has_key else None, parts=parts)
+        key = self._key(value) if has_key else None
+        is_hashed_only = isinstance(key, tuple) and text.endswith((" object", "…"))
+        return Part(text, key, parts=parts, is_hashed_only=is_hashed_only)
 
     def _parts(self, children: Mapping[Any, Any], depth: int, *, is_hashed: bool) -> dict[str, Part]:
         # The number that is left falls with each value that is read.
@@ -142,7 +150,7 @@ class Reader:
 
 
 def _is_compared_by_identity(value: Any) -> bool:
-    return getattr(type(value), "__hash__", None) is object.__hash__ or isinstance(value, FunctionType)
+    return getattr(type(value), "__hash__", None) is object.__hash__ or type(value) is FunctionType
 
 
 def named_fields(node: type | None, fields: Any) -> Any:
@@ -158,7 +166,8 @@ def identity_of(code: CodeType) -> int:
 
 
 def _is_function(value: Any) -> bool:
-    return isinstance(value, FunctionType | MethodType | functools.partial) or type(value) in jitted_types()
+    kind = type(value)
+    return issubclass(kind, FunctionType | MethodType | functools.partial) or kind in jitted_types()
 
 
 def _function(value: Any, key: Hashable, parts: Mapping[str, Part]) -> Part:
@@ -168,7 +177,7 @@ def _function(value: Any, key: Hashable, parts: Mapping[str, Part]) -> Part:
     return Part(
         plain_text(getattr(inner, "__qualname__", type_name(inner))),
         key,
-        "partial" if isinstance(value, functools.partial) else "function",
+        "partial" if issubclass(type(value), functools.partial) else "function",
         "" if code is None else code_origin(code).place,
         None if code is None else identity_of(code),
         parts,
@@ -178,11 +187,11 @@ def _function(value: Any, key: Hashable, parts: Mapping[str, Part]) -> Part:
 def _children(value: Any) -> Mapping[Any, Any] | None:
     """Return the parts of a dataclass, a container, a function or a tree's structure; None for others."""
     if _is_function(value):
-        inner = {"the function": value.func} if isinstance(value, functools.partial) else {}
+        inner = {"the function": value.func} if issubclass(type(value), functools.partial) else {}
         return inner | dict(_bound(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(type(value)):
         return graph_statics(value) or dict(_fields(value))
-    if isinstance(value, tuple):
+    if issubclass(type(value), tuple):
         return dict(enumerate(tuple.__iter__(value)))
     if type(value) is list:
         return dict(enumerate(value))
@@ -195,9 +204,11 @@ def _children(value: Any) -> Mapping[Any, Any] | None:
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each compared field that a dataclass stores. No property of the user's runs."""
-    held = getattr(value, "__dict__", {})
+    held: dict[str, Any] = {}
+    with contextlib.suppress(AttributeError):  # of a class with slots
+        held = object.__getattribute__(value, "__dict__")
     by_fields = type(value).__dataclass_params__.eq
-    for field in dataclasses.fields(value):
+    for field in dataclasses.fields(type(value)):
         if by_fields and not field.compare:
             continue
         slot = inspect.getattr_static(type(value), field.name, None)
@@ -216,11 +227,11 @@ def _value_text(value: Any) -> str:
         text = f"an int of {value.bit_length()} bits"
     elif kind in (bool, int, float, complex, type(None), range, slice):
         text = repr(value)
-    elif isinstance(value, np.dtype) or is_partition_spec(value):
+    elif issubclass(kind, np.dtype) or is_partition_spec(value):
         text = plain_text(value)
-    elif isinstance(value, enum.Enum):
+    elif issubclass(kind, enum.Enum):
         text = f"{kind.__name__}.{value._name_}"
-    elif isinstance(value, FunctionType | BuiltinFunctionType | type):
+    elif issubclass(kind, FunctionType | BuiltinFunctionType | type):
         text = plain_text(value.__qualname__)
     elif kind in (tuple, list, dict):
         text = f"{kind.__name__}()"
@@ -232,13 +243,13 @@ def _value_text(value: Any) -> str:
 
 
 def _bound(function: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(function, functools.partial):
+    if issubclass(type(function), functools.partial):
         names = _parameters(function.func)
         for number, value in enumerate(function.args):
             yield names[number] if number < len(names) else f"argument {number}", value
         for name, value in function.keywords.items():
             yield key_text(name), value
-    elif isinstance(function, FunctionType):
+    elif type(function) is FunctionType:
         defaults = function.__defaults__ or ()
         yield from zip(_parameters(function)[-len(defaults) :], defaults, strict=False)
         yield from (function.__kwdefaults__ or {}).items()
@@ -251,6 +262,6 @@ def _bound(function: Any) -> Iterator[tuple[str, Any]]:
 
 def _parameters(function: Any) -> tuple[str, ...]:
     """Return the names of the parameters by position; none for another object than a function."""
-    if not isinstance(function, FunctionType):
+    if type(function) is not FunctionType:
         return ()
     return function.__code__.co_varnames[: function.__code__.co_argcount]

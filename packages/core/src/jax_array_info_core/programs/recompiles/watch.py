@@ -6,10 +6,12 @@ import contextlib
 import functools
 import inspect
 import itertools
+import signal
 import threading
+import traceback
 import weakref
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple, Self
 
 from ...arrays.origins.origins import (
@@ -306,7 +308,7 @@ class CompileWatch:
         named = named or _Named(plain_text(getattr(call.function, "__name__", "?")), None)
         signature = None
         # Reading the arguments may run code of the user's classes. The compilation still counts.
-        with contextlib.suppress(Exception):
+        with _harmless():
             signature = with_user_paths(
                 signature_of(call, self._serials, named.argument), call, self._serials
             )
@@ -325,7 +327,7 @@ class CompileWatch:
             group = group_of(signature)
             earlier, key = self._earlier[group], (group, signature.codes)
             was_compiled_before &= all(call.functions != signature.functions for call in earlier)
-            with contextlib.suppress(Exception):
+            with _harmless():
                 first = FIRST[signature.kind] + COMPILED_BEFORE
                 reason = first if was_compiled_before else reason_of(signature, earlier)
             earlier.append(signature)
@@ -388,6 +390,25 @@ class CompileWatch:
         return had_program or ((cache_entries(jitted) or 0) > 1 and not is_called_elsewhere())
 
 
+@contextlib.contextmanager
+def _harmless() -> Iterator[None]:
+    """Suppress what reading a call raises, even ``SystemExit``, but not Ctrl-C or signal handlers."""
+    try:
+        yield
+    except Exception:
+        return
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or _is_of_signal_handler(error):
+            raise
+
+
+def _is_of_signal_handler(error: BaseException) -> bool:
+    """Return whether a handler of signals in Python raised an error, as to end the program on SIGTERM."""
+    handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
+    codes = {code_of(layer) for handler in handlers for layer in wrapped_functions(handler)}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 def _unexpected(expected: int | None, report: CompilationsReport) -> str:
     """Return the message of a block with another number of compilations than expected."""
     notes = [(compilation, "") for compilation in report.compilations]
@@ -419,7 +440,7 @@ def _target(function: Callable[..., Any]) -> _Target:
 def _layers(function: Any) -> list[Any]:
     """Return a function and all that it wraps. Equinox gives the wrapped function as a property."""
     layers = wrapped_functions(function)
-    if len(layers) > 1 and isinstance(layers[-1], property):
+    if len(layers) > 1 and issubclass(type(layers[-1]), property):
         inside = getattr(layers[-2], "__wrapped__", None)
         return [*layers[:-1], *([] if inside is None else wrapped_functions(inside))]
     return layers
