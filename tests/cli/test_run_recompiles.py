@@ -186,3 +186,52 @@ def test_a_process_that_stays_alone_is_named_after_a_while(monkeypatch):
     monkeypatch.setattr(recompiles, "_PATIENCE", -1.0)
     told.tell(is_end=False)
     assert [line.partition(":")[0] for line in written] == ["process 2"]
+
+
+@pytest.mark.newest
+def test_a_recompilation_that_a_process_has_later_has_a_line_but_counts_once(monkeypatch):
+    monkeypatch.setattr(recompiles, "_PATIENCE", -1.0)
+    written = []
+    told = Recompilations(2, written.append)
+    for process in (0, 1):
+        told.read(process, lambda since: note(0.5)[since:])
+        told.tell(is_end=False)
+    assert [line.partition(":")[0] for line in written] == ["process 0", "process 1"]
+    assert told.count == 1
+
+
+LATE = {
+    "thread": "import threading, time\ndef late():\n    time.sleep(1); train([5])\nthreading.Thread(target=late).start()\n",
+    "exit handler": "import atexit\natexit.register(train, [5])\natexit.register(print, 'the end', flush=True)\n",
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_threads_and_exit_handlers_are_part_of_the_program(tmp_path, late):
+    """They run once, and the table and the exit code have their recompilations."""
+    script = write_program(tmp_path, TRAINING + "train([8])\n" + LATE[late])
+    done = run("--fail-on-recompile", "--quiet", script)
+    assert done.returncode == 1
+    assert done.stdout == ("the end\n" if late == "exit handler" else "")
+    assert [line[3] for line in lines_in(done.stderr)] == ["batch/x: shape (8, 16) became (5, 16)"]
+    assert done.stderr.index("compiled again") < done.stderr.index("1 recompilation of step")
+    assert done.stderr.endswith("jai-cli run: 1 recompilation (--fail-on-recompile)\n")
+
+
+@pytest.mark.parametrize("code", ["sys.stderr = None", "sys.stderr.close()"], ids=["none", "closed"])
+def test_the_last_message_stands_on_standard_error_that_the_program_has_closed(tmp_path, code):
+    done = run("--fail-on-recompile", "--quiet", write_program(tmp_path, TWICE + code + "\n"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("jai-cli run: 2 recompilations (--fail-on-recompile)\n")
+
+
+def test_the_table_has_all_rows(tmp_path):
+    """The command has no option for more."""
+    code = (
+        "import string, jax, numpy as np\nf = jax.jit(lambda x: x)\n"
+        "for name in string.ascii_letters:\n    f({name: np.ones(3)})\n"
+    )
+    done = run("--recompiles", "--quiet", write_program(tmp_path, code))
+    assert "max_rows" not in done.stderr
+    rows = re.findall(r"^│ <lambda> .*", done.stderr, re.MULTILINE)
+    assert len(rows) == 52

@@ -93,8 +93,11 @@ def timed_out(seconds: float | None) -> str:
 
 
 def print_message(message: str) -> None:
-    """Print a message of ``jai-cli run`` on stderr, escaped for it, unless stderr is closed or full."""
-    if sys.stderr is not None:  # otherwise the descriptor may be a file of the program
+    """Print a message of ``jai-cli run`` on stderr, escaped for it, unless stderr is closed or full.
+
+    The program may have replaced or closed ``sys.stderr``, but not what is behind it.
+    """
+    if sys.__stderr__ is not None:  # otherwise the descriptor may be a file of the program
         with contextlib.suppress(OSError):
             os.write(STDERR, message_line(message) + b"\n")
 

@@ -22,14 +22,14 @@ _PATIENCE = 2.0
 """Seconds to wait until all processes have compiled the same, before those that have are named."""
 
 
-def watch(note: int | None, is_printed: Callable[[], bool]) -> Callable[[], int]:
-    """Watch the program of this process, and return what ends the watch with its table.
+def watch(note: int | None, is_printed: Callable[[], bool]) -> Callable[[bool], int]:
+    """Watch the program of this process, and return a function that prints the table of the watch, if it may.
 
     That returns the number of recompilations.
 
     Args:
         note: Descriptor of the file that the launcher reads; None if this process prints its lines itself.
-        is_printed: Whether it does, and its table: with a rank above 0, it prints nothing.
+        is_printed: Whether it does: with a rank above 0, it prints nothing.
     """
     from jax_array_info_core.jobs.timeline.recorder import record_recompilation
     from jax_array_info_core.programs.recompiles.watch import watch_program
@@ -49,14 +49,14 @@ def watch(note: int | None, is_printed: Callable[[], bool]) -> Callable[[], int]
 
     watching = watch_program(tell)
 
-    def end() -> int:
-        from jax_array_info import print_compilations
-
+    def end(is_printed: bool) -> int:
         report = watching.report()
-        if report.count and is_printed() and sys.stderr is not None:
+        if report.count and is_printed and sys.stderr is not None:
             # No failure here may hide an error of the program.
             with contextlib.suppress(Exception), contextlib.redirect_stdout(sys.stderr):
-                print_compilations(report)
+                from jax_array_info import print_compilations
+
+                print_compilations(report, max_rows=None)
         return len(report.recompilations)
 
     return end
@@ -77,8 +77,13 @@ class Recompilations:
         """Bytes of the notes of each process that were read."""
         self._waiting: dict[str, tuple[float, dict[int, float]]] = {}
         """When the first process noted them, and the seconds of each, by their words."""
-        self.count = 0
-        """Number of lines."""
+        self._told: set[str] = set()
+        """The words of all lines."""
+
+    @property
+    def count(self) -> int:
+        """Number of recompilations. One that some processes have later has another line, but counts once."""
+        return len(self._told)
 
     def read(self, process: int, written: Callable[[int], bytes]) -> None:
         """Read the new notes of a process.
@@ -100,7 +105,7 @@ class Recompilations:
         for words, (since, durations) in [*self._waiting.items()]:
             if is_end or len(durations) == self._processes or time.monotonic() - since > _PATIENCE:
                 del self._waiting[words]
-                self.count += 1
+                self._told.add(words)
                 noun = "process" if len(durations) == 1 else "processes"
                 named = f"{noun} {format_device_ids([*durations])}: " if self._processes > 1 else ""
                 function, number, reason, place = json.loads(words)

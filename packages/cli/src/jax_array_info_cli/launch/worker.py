@@ -31,7 +31,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
-from types import ModuleType, TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
 
 from jax_array_info_cli.launch import (
     DUMP_STACKS,
@@ -63,7 +63,7 @@ class _Worker:
         self._environment = dict(os.environ)
         self._code = 0
         self._end_record: Callable[[BaseException], None] | None = None
-        self._end_watch: Callable[[], int] | None = None
+        self._end_watch: Callable[[bool], int] | None = None
         self._notes: int | None = None
         if self._job.launcher is None:
             self._be_the_command()
@@ -117,9 +117,11 @@ class _Worker:
             if self._code:
                 self._fail(error)
                 raise
-        recompilations = self._show_compilations()
-        if self._shows_arrays():
-            self._show_live_arrays()
+        try:
+            if self._shows_arrays():
+                self._show_live_arrays()
+        finally:
+            recompilations = self._end_compilations()
         if recompilations and job.fail_on_recompile and job.launcher is None:
             print_message(too_many(recompilations))
             sys.exit(1)
@@ -150,7 +152,7 @@ class _Worker:
         if job.recompiles:
             from jax_array_info_cli.launch.recompiles import watch
 
-            self._end_watch = watch(self._notes, lambda: not (job.process or self._rank()))
+            self._end_watch = watch(self._notes, self._is_first)
 
     def _leave_without_jax(self) -> None:
         """Exit a failed program before jax waits a minute or more for processes that never come."""
@@ -165,7 +167,8 @@ class _Worker:
         """Show the arrays if memory has run out, and let the traceback begin with the program's frames."""
         if self._end_record is not None:
             self._end_record(error)
-        self._show_compilations()
+        if self._end_watch is not None and os.getpid() == self._pid:
+            self._end_watch(self._is_first())
         if self._shows_arrays() and "jax" in sys.modules and not self._rank():
             from jax_array_info.verbs.oom import tell_if_out_of_memory
 
@@ -200,9 +203,29 @@ class _Worker:
 
         threading.excepthook = excepthook
 
-    def _show_compilations(self) -> int:
-        """Print the table of the compilations that are watched, and return the number of recompilations."""
-        return self._end_watch() if self._end_watch and os.getpid() == self._pid else 0
+    def _is_first(self) -> bool:
+        return not (self._job.process or self._rank())
+
+    def _end_compilations(self) -> int:
+        """Print the table of the compilations that are watched, and return the number of recompilations.
+
+        Threads and exit handlers of the program may compile too. Therefore they end here, as Python ends
+        them after the main script: Python itself finds none left.
+        """
+        if not self._job.recompiles or os.getpid() != self._pid:
+            return 0
+        try:
+            threading._shutdown()  # type: ignore[attr-defined]
+        except BaseException as error:
+            # Such as Ctrl-C. Python prints it too, and goes on.
+            values = type(error), error, error.__traceback__, None, threading
+            sys.unraisablehook(SimpleNamespace(**dict(zip(_UNRAISABLE, values, strict=True))))
+        is_first = self._is_first()  # before JAX closes its devices
+        if self._end_watch is not None:
+            with contextlib.suppress(Exception):
+                import jax_array_info.verbs.programs  # noqa: F401, exit handlers may remove what it needs
+        atexit._run_exitfuncs()
+        return self._end_watch(is_first) if self._end_watch is not None else 0
 
     def _shows_arrays(self) -> bool:
         # A fork of the program also ends here, and must not use jax.
@@ -373,6 +396,9 @@ def _initialize(initialize: Callable[..., None], job: Job) -> None:
     with contextlib.suppress(ValueError):  # outside the main thread, jax has not changed it
         signal.signal(signal.SIGTERM, handler)
 
+
+_UNRAISABLE = ("exc_type", "exc_value", "exc_traceback", "err_msg", "object")
+"""The attributes of an exception that Python prints without raising it."""
 
 _GRACE = 3
 """Seconds until C ends a program whose Python does not run."""
