@@ -84,7 +84,7 @@ def reason_of(signature: Signature, earlier: Sequence[Signature]) -> str:
 
 
 def _of_hashes(signature: Signature) -> str:
-    """Return the words for static values of which only a hash was compared, if there are any."""
+    """Return the words for static values that only a hash stands for, if there are any."""
     fields = [static for tree in signature.trees.values() for _, static in tree.nodes]
     for noun, statics in (("argument", signature.statics.values()), ("field", fields)):
         if any(_is_hashed_only(static.root) for static in statics):
