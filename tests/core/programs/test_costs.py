@@ -141,6 +141,40 @@ def test_moments_belong_to_their_parameters_and_a_clipped_gradient_to_its_own():
 
 
 @tells_passes
+@pytest.mark.parametrize(
+    "returned",
+    [
+        lambda params, moved, loss: ((params, moved), loss),
+        lambda params, moved, loss: (loss, (params, moved)),
+        lambda params, moved, loss: {"new_params": params, "new_moved": moved, "loss": loss},
+        lambda params, moved, loss: ({"state": {"params": params, "moved": moved}}, {"loss": loss}),
+    ],
+    ids=["pair", "after the loss", "dict", "nested"],
+)
+def test_a_step_has_the_same_costs_whatever_its_outputs_are_called(returned):
+    mesh = grid()
+    params = stacked(mesh)
+
+    def loss(params, x):
+        return jnp.mean(jax.lax.scan(lambda x, w: (layer(x, w), None), x, params)[0] ** 2)
+
+    def step_of(returned):
+        def step(params, mu, x):
+            value, gradient = jax.value_and_grad(loss)(params, x)
+            mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, gradient)
+            return returned(jax.tree.map(lambda p, m: p - 0.1 * m, params, mu), mu, value)
+
+        return jax.jit(step)
+
+    x = abstract(mesh, P("fsdp"), (BATCH, LENGTH, WIDTH))
+    usual = program_report(step_of(lambda *outputs: outputs), params, params, x)
+    other = program_report(step_of(returned), params, params, x)
+    assert paths(other) == paths(usual) == ["params/down", "params/up"]
+    assert other.costs == usual.costs
+    assert_complete(other)
+
+
+@tells_passes
 def test_frozen_weights_have_the_product_of_the_activations_gradient_only():
     """In LoRA, the gradient of a frozen weight is not computed; biases of the same argument are frozen too."""
     mesh, rank = grid(), 8

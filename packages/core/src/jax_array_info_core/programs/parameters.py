@@ -21,6 +21,7 @@ from ..xla.hlo.loops import executions
 from ..xla.hlo.module import PASSING, Instruction, Module
 from ..xla.hlo.source import pass_of
 from .collectives import REDUCTIONS, computes
+from .donations import common_end
 from .lost_axes import Flow, moments_of_arguments
 from .updates import Interface, alike_arguments, by_kind
 
@@ -108,6 +109,22 @@ class Parameters:
         )
         return [alike_arguments(output, kinds, self._arguments) for output in self._outputs]
 
+    def _like(self, place: int) -> list[int]:
+        """Return the arguments that an output is most like: those of its shape, dtype and keys.
+
+        Without any, those of its shape and dtype whose path has the most keys in common with its end.
+        """
+        if self._alike[place]:
+            return self._alike[place]
+        output = self._outputs[place]
+        ends = {
+            number: common_end(argument.path, output.path)
+            for number, argument in enumerate(self._arguments)
+            if (argument.shape, argument.dtype) == (output.shape, output.dtype) and _is_floating(output.dtype)
+        }
+        longest = max(ends.values(), default=0)
+        return [number for number, end in ends.items() if end == longest > 0]
+
     def _way(self, place: int) -> list[tuple[Value, Instruction]]:
         """Return the values on the way of a gradient to an output, nearest to the output first."""
         if place not in self._ways:
@@ -143,8 +160,9 @@ class Parameters:
     def trained(self) -> dict[int, list[int]]:
         """Places of the outputs of each trained argument, which replace it or are its gradient."""
         trained: dict[int, list[int]] = {}
-        for place, alike in enumerate(self._alike):
-            near = [number for number in alike if number not in self._moments and self._is_derived(number)]
+        for place in range(len(self._outputs)):
+            like = [number for number in self._like(place) if number not in self._moments]
+            near = [number for number in like if self._is_derived(number)]
             if len(near) == 1 and self._is_from_gradient(place):
                 trained.setdefault(near[0], []).append(place)
         return trained
