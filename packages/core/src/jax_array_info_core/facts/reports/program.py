@@ -55,7 +55,7 @@ class ProgramReport(Displayed):
     """Line of the function's definition."""
 
     mesh: MeshAxes | None = None
-    """Axes of the mesh of the arguments; None without a mesh."""
+    """Axes of the arguments' mesh; None without one."""
 
     device_count: quantities.Count = 1
     """Number of devices that run the program."""
@@ -68,7 +68,7 @@ class ProgramReport(Displayed):
     this process."""
 
     arguments: tuple[ProgramValue, ...] = ()
-    """Leaves of the arguments, in the order of the function."""
+    """Leaves of the arguments, in their order."""
 
     outputs: tuple[ProgramValue, ...] = ()
     """Leaves of the outputs."""
@@ -110,7 +110,7 @@ class ProgramReport(Displayed):
     """Values that every device computes or holds whole, the most bytes first."""
 
     memory: ProgramMemory | None = None
-    """Memory per device; None if the program did not fit."""
+    """Memory per device; None if it did not fit."""
 
     out_of_memory: OutOfMemory | None = None
     """The program does not fit: the compiler's refusal. The other parts then describe the program that it
@@ -129,7 +129,7 @@ class ProgramReport(Displayed):
 
     dot_totals: FlopTotals | None = None
     """Operations of dots and convolutions, with those in loops of unknown length and in conditionals. None in
-    reports of older versions."""
+    older reports."""
 
     fft_totals: FlopTotals | None = field(default_factory=FlopTotals)
     """Operations of Fourier transforms: 5 N log2 N for each of N elements, half for real numbers."""
@@ -139,16 +139,16 @@ class ProgramReport(Displayed):
 
     xla_flops: quantities.Total | None = None
     """All floating-point operations on one device as XLA's cost analysis counts them: a loop's body once.
-    None where the backend tells none."""
+    None if unknown."""
 
     work: WorkShare | None = None
     """How the heavy work is divided over the devices."""
 
     parameters: tuple[Parameter, ...] | None = None
-    """Arguments that are parameters, in the order of the function. None in reports of older versions."""
+    """Arguments that are parameters, in their order. None in older reports."""
 
     costs: tuple[CostShare, ...] | None = None
-    """What a device sends, computes and saves, by parameter and named scope. None like ``parameters``."""
+    """What a device sends, computes and saves, by parameter and named scope. None in older reports."""
 
     uncounted_flops: tuple[UncountedFlops, ...] | None = ()
     """Operations that are not counted, such as kernels of Pallas."""
@@ -167,7 +167,7 @@ class ProgramReport(Displayed):
     """Figures that differ on another platform, and parts that are left out."""
 
     left_out: tuple[LeftOut, ...] = ()
-    """Parts that could not be made because of an error in this package."""
+    """Parts that an error in this package left out."""
 
     ignored_codes: tuple[str, ...] = ()
     """Codes of findings to leave out."""
@@ -244,7 +244,7 @@ class ProgramReport(Displayed):
 
     @property
     def fft_flops(self) -> int | None:
-        """Floating-point operations of Fourier transforms in one call, on one device.
+        """Operations of Fourier transforms in one call, on one device.
 
         N elements have 5 N log2 N, half for real numbers. None if some are in a loop of unknown length or on
         one side of a conditional.
@@ -259,7 +259,7 @@ class ProgramReport(Displayed):
 
     @property
     def is_mostly_uncounted(self) -> bool:
-        """Whether XLA counts ten times the operations that are counted here.
+        """Whether XLA counts ten times the operations counted here.
 
         If none are, whether it counts ten for each byte of the memory that the program needs.
         """
