@@ -103,7 +103,7 @@ class Raising:
 
     def __hash__(self):
         if self.is_armed:
-            raise self.error
+            raise self.error  # a class: a value would keep the arrays of its traceback
         return 7
 
 
@@ -118,7 +118,7 @@ class Ending(BaseException):
 
 
 @pytest.mark.newest  # older JAX hashes again itself
-@pytest.mark.parametrize("error", [SystemExit(77), GeneratorExit(), Ending(), RuntimeError()], ids=repr)
+@pytest.mark.parametrize("error", [SystemExit, GeneratorExit, Ending, RuntimeError])
 def test_an_exception_of_the_users_class_never_ends_the_call(error):
     value = Raising(error)
     with watch_compiles() as watch:

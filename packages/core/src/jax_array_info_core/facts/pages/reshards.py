@@ -153,7 +153,7 @@ def _devices_table(report: ReshardReport) -> Table:
         count = sum(one.count for one in others)
         return {"devices": Note(more(count, "device", "devices"), kind="words")}
 
-    ordered = sorted(report.peaks, key=lambda one: -max(nbytes or 0 for nbytes in one.peaks))
+    ordered = sorted(report.peaks, key=lambda one: -max((nbytes or 0 for nbytes in one.peaks), default=0))
     return Table(
         "memory of each device",
         TABLES["memory of each device"],
