@@ -9,7 +9,7 @@ from jax_array_info.reports import (
     ProgramValue,
     ShardingDescription,
 )
-from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.programs.sent_totals import totals_of
 from tests.goldens import stored
 
 MESH = MeshAxes(("data", "fsdp", "tensor"), (2, 2, 2))

@@ -17,7 +17,7 @@ from jax_array_info import (
 )
 from jax_array_info.layouts import Spec
 from jax_array_info_core.layouts import MeshAxes
-from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.programs.sent_totals import totals_of
 from jax_array_info_core.reports import Collective, LeftOut, ProgramReport
 
 pytestmark = pytest.mark.newest

@@ -39,8 +39,10 @@ def assert_costs(report, first, second, state, weight):
 
 def test_a_model_of_linen_has_its_costs_in_the_scopes_of_its_layers():
     """The running averages of a BatchNorm are no parameters."""
-    nn = pytest.importorskip("flax.linen")
-    train_state = pytest.importorskip("flax.training.train_state")
+    nn = pytest.importorskip("flax.linen", reason="flax is installed only for the tests with libraries")
+    train_state = pytest.importorskip(
+        "flax.training.train_state", reason="flax is installed only for the tests with libraries"
+    )
 
     class Model(nn.Module):
         @nn.compact
@@ -81,7 +83,7 @@ def test_a_model_of_linen_has_its_costs_in_the_scopes_of_its_layers():
 
 def test_a_model_of_nnx_has_its_costs_without_scopes():
     """Its program has no names of layers: products and sums are found through the parameters."""
-    nnx = pytest.importorskip("flax.nnx")
+    nnx = pytest.importorskip("flax.nnx", reason="flax is installed only for the tests with libraries")
 
     class Model(nnx.Module):
         def __init__(self, rngs):
@@ -107,7 +109,7 @@ def test_a_model_of_nnx_has_its_costs_without_scopes():
 
 
 def test_a_model_of_equinox_has_its_costs():
-    eqx = pytest.importorskip("equinox")
+    eqx = pytest.importorskip("equinox", reason="equinox is installed only for the tests with libraries")
     model = eqx.nn.MLP(INPUTS, CLASSES, HIDDEN, 1, key=jax.random.key(0))
     state = OPTIMIZER.init(eqx.filter(model, eqx.is_array))
 

@@ -17,7 +17,7 @@ from jax_array_info_core.compat.arrays import per_shard
 from jax_array_info_core.errors import CheckError
 from jax_array_info_core.facts.reports.collectives import SentTotals, sent_words
 from jax_array_info_core.facts.reports.control_flow import Cost, sums_of
-from jax_array_info_core.programs.collectives import runs_of, totals_of
+from jax_array_info_core.programs.sent_totals import runs_of, totals_of
 from jax_array_info_core.xla.hlo.collectives import movements, sent_nbytes
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from jax_array_info_core.xla.hlo.loops import executions

@@ -4,17 +4,16 @@ from functools import cache
 
 import pytest
 
-from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.facts.reports.collectives import Collective
 from jax_array_info_core.facts.reports.program import ProgramReport, unknown_bytes
 from jax_array_info_core.geometry.layouts.spec import MeshAxes
-from jax_array_info_core.programs.collectives import collectives_of, runs_of, totals_of
+from jax_array_info_core.programs.sent_totals import runs_of, totals_of
 from jax_array_info_core.xla.hlo.collectives import movements
 from jax_array_info_core.xla.hlo.dataflow import Dataflow
 from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.messages import NEWEST_FIELD, hlo_classes, message_classes
 from jax_array_info_core.xla.hlo.module import read_module
-from tests.core.programs.collectives_of_text import DP, FSDP, of_module, of_text
+from tests.core.programs.collectives_of_text import DP, FSDP, collectives_of, of_module, of_text
 from tests.hlo_texts import CPU, EVERYWHERE, module_of, records, stored
 
 pytestmark = pytest.mark.newest
@@ -365,6 +364,6 @@ def test_groups_that_are_not_understood_are_unread_and_the_rest_is_reported(wher
         if one.key == entry.id:
             one.value.instruction_ids.append(added.id)
     module = read_module(message.SerializeToString())
-    found, unread = collectives_of(module, executions(module), FSDP, {}, UserLines())
+    found, unread = collectives_of(module, FSDP, {})
     assert totals_of(found).nbytes == totals_of(kept(where, "step")).nbytes
     assert unread == (f"%nonsense = all-gather(%{parameter.name})",)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jax_array_info_core import from_json, program_report, to_json
+from jax_array_info_core import from_json, layers_report, program_report, to_json
 from tests.costed import (
     BATCH,
     FSDP,
@@ -115,7 +115,7 @@ def test_arguments_with_gradients_are_parameters_and_others_are_not():
 @tells_passes
 def test_moments_belong_to_their_parameters_and_a_clipped_gradient_to_its_own():
     """The sum of the norm of all gradients is of no parameter."""
-    optax = pytest.importorskip("optax")
+    optax = pytest.importorskip("optax", reason="optax is installed only for the tests with libraries")
     mesh = grid()
     params = stacked(mesh)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
@@ -171,6 +171,7 @@ def test_a_step_has_the_same_costs_whatever_its_outputs_are_called(returned):
     other = program_report(step_of(returned), params, params, x)
     assert paths(other) == paths(usual) == ["params/down", "params/up"]
     assert other.costs == usual.costs
+    assert layers_report(other).caveats == layers_report(usual).caveats
     assert_complete(other)
 
 
@@ -206,6 +207,40 @@ def test_frozen_weights_have_the_product_of_the_activations_gradient_only():
         assert found[(f"base/{name}",)]["forward_flops"] == PRODUCT * LAYERS
         assert found[(f"base/{name}",)]["backward_flops"] == PRODUCT * LAYERS
         assert "reduced_nbytes" not in found[(f"base/{name}",)]
+
+
+@tells_passes
+def test_a_frozen_model_with_the_tree_of_the_trained_one_is_no_moment():
+    """A reference, as of DPO, has rows of its own, also its leaves that no product reads."""
+    mesh = grid()
+
+    def model(spec):
+        leaves = {"up": (WIDTH, WIDTH), "bias": (WIDTH,)}
+        return {
+            name: abstract(mesh, spec if len(shape) > 1 else P(), shape) for name, shape in leaves.items()
+        }
+
+    def apply(params, x):
+        return jax.nn.relu(x @ params["up"] + params["bias"])
+
+    def loss(params, reference, x):
+        return jnp.mean((apply(params, x) - apply(reference, x)) ** 2)
+
+    @jax.jit
+    def step(params, mu, reference, x):
+        gradient = jax.grad(loss)(params, reference, x)
+        mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, gradient)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, mu), mu
+
+    params, x = model(P("fsdp")), abstract(mesh, P("fsdp"), (BATCH, WIDTH))
+    report = program_report(step, params, params, params, x)
+    assert [(one.path, one.moments, one.is_trained) for one in report.parameters] == [
+        ("params/bias", ("mu/bias",), True),
+        ("params/up", ("mu/up",), True),
+        ("reference/bias", (), False),
+        ("reference/up", (), False),
+    ]
+    assert_complete(report)
 
 
 @tells_passes

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jax_array_info import to_text
 from jax_array_info_core import program_diff_report
 from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.programs.sent_totals import totals_of
 from jax_array_info_core.reports import (
     Collective,
     Donation,

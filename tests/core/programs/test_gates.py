@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 from jax_array_info_core import CheckError, assert_no_regression, from_json, to_json, tree_report
 from jax_array_info_core.errors import NotationError, UnsupportedValueError
 from jax_array_info_core.layouts import MeshAxes, Spec
-from jax_array_info_core.programs.collectives import totals_of
 from jax_array_info_core.programs.gates import diff_with_rules, parse_rule
+from jax_array_info_core.programs.sent_totals import totals_of
 from jax_array_info_core.reports import (
     Collective,
     Donation,

@@ -22,7 +22,7 @@ from jax_array_info_core import (
 from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.geometry.layouts.links import LINKS, as_bandwidths
 from jax_array_info_core.programs import report_parts
-from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.programs.sent_totals import totals_of
 from jax_array_info_core.reports import Collective, ProgramReport
 from tests.programs import abstract, cube
 

@@ -11,7 +11,7 @@ from jax_array_info.engine.render import text_of
 from jax_array_info.export import document, source_lines
 from jax_array_info.export.source_text import program_margin
 from jax_array_info.export.source_text import source_text as drawn_source
-from jax_array_info_core.programs.collectives import totals_of
+from jax_array_info_core.programs.sent_totals import totals_of
 from jax_array_info_core.reports import ProgramMemory, SourceLine, Temporary
 from tests.rich_render.svg.reading import parsed, words
 from tests.sample_programs import STEP, gather, line, program

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_array_info_core.arrays.origins.origins import UserLines
 from jax_array_info_core.geometry.layouts.links import Places
 from jax_array_info_core.geometry.layouts.spec import MeshAxes
-from jax_array_info_core.programs.collectives import ProgramDevices, collectives_of, totals_of
+from jax_array_info_core.programs.collectives import ProgramDevices
+from jax_array_info_core.programs.sent_totals import totals_of
 from jax_array_info_core.xla.hlo.collectives import movements
 from jax_array_info_core.xla.hlo.dataflow import Dataflow, Value
-from jax_array_info_core.xla.hlo.loops import executions
 from jax_array_info_core.xla.hlo.replica_groups import ProgramSlices
+from tests.core.programs.collectives_of_text import collectives_of
 from tests.hlo_texts import entry_of
 
 pytestmark = pytest.mark.newest
@@ -56,7 +56,7 @@ def collectives(module, ids=IDS, slices=SLICES, mesh=MESH):
     devices = ProgramDevices(
         ids, Places(hosts=slices, slices=slices, coords=np.zeros((len(ids), 3), np.int64) + ids[:, None] % 10)
     )
-    found, unread = collectives_of(module, executions(module), mesh, {"x": "x"}, UserLines(), devices=devices)
+    found, unread = collectives_of(module, mesh, {"x": "x"}, devices=devices)
     assert unread == ()
     return found
 
@@ -130,7 +130,7 @@ def test_a_transfer_to_the_host_is_none():
 
 def test_without_its_devices_a_transfer_has_its_bytes_and_unknown_axes_and_link():
     module = module_with(*between("ALL_REDUCE", SHARD, SHARD))
-    (found,), unread = collectives_of(module, executions(module), MESH, {}, UserLines())
+    (found,), unread = collectives_of(module, MESH, {})
     assert (found.kind, found.sent_nbytes, found.axes, found.link, unread) == (
         "all-reduce",
         NBYTES,

@@ -24,7 +24,6 @@ from ..facts.reports.program import ProgramReport, unknown_bytes
 from ..facts.reports.program_values import ProgramValue, uncounted_words
 from ..trees.files import read_report
 from .program_report import program_report
-from .updates import alike_arguments, by_kind
 
 _SENT = ("forward_sent_nbytes", "backward_sent_nbytes", "reduced_nbytes")
 _FLOPS = ("forward_flops", "backward_flops", "recomputed_flops")
@@ -36,8 +35,8 @@ _NO_PARAMETER = (
     "and return their gradients or updates with the same keys."
 )
 _NO_GRADIENT = (
-    "Gradients are not of a parameter here, because no output has the keys, shape and dtype of one: return "
-    "the gradients or the updated parameters, with the same keys."
+    "Gradients are not of a parameter here, because no output was found to be one or an update from one: "
+    "return the gradients or the updated parameters, with the same keys."
 )
 
 
@@ -258,14 +257,7 @@ def _unfound(report: ProgramReport) -> str:
     is_backward = bool(saved and saved.nbytes) or any(
         getattr(share, field) for share in report.costs for field in passes
     )
-    paths = {parameter.path for parameter in report.parameters}
-    kinds = by_kind(enumerate(report.arguments))
-    alike = (
-        report.arguments[number].path
-        for output in report.outputs or ()
-        for number in alike_arguments(output, kinds, report.arguments)
-    )
-    return "" if not is_backward or not paths.isdisjoint(alike) else _NO_GRADIENT
+    return _NO_GRADIENT if is_backward and not any(one.is_trained for one in report.parameters) else ""
 
 
 def _caveats(report: ProgramReport, by: Grouping) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ class Parameters:
 
     - An argument is trained if an output with its shape, dtype and keys is computed from a gradient, and if
       its first use is in a derivative. Moments of an optimizer are neither.
-    - An argument that a product reads, with another operand that is computed, is a weight. It is a
+    - An argument that a product reads, with another operand that is computed or data, is a weight. It is a
       parameter also where it is not trained, and so are the floating arguments below the same name.
     - Not among them are data, from which a product computes a gradient of a parameter; integers; and
       arguments that return changed, such as a cache.
@@ -98,6 +98,21 @@ class Parameters:
         """Return the number of the argument that a value is a form of."""
         argument = self._dataflow.argument(value)
         return None if argument is None else self._flow.number(argument)
+
+    @cached_property
+    def _models(self) -> set[int]:
+        """Numbers of the leaves of models that look like moments: products read some of them.
+
+        Such are a reference and a teacher.
+        """
+        paths = [argument.path for argument in self._arguments]
+        roots = {
+            number: paths[number].split("/")[: -common_end(paths[number], paths[of])]
+            for number, of in self._moments.items()
+        }
+        read = {number for product in self.products for number in product.reads}
+        models = [root for number, root in roots.items() if number in read]
+        return {number for number, root in roots.items() if root in models}
 
     @cached_property
     def _alike(self) -> list[list[int]]:
@@ -203,24 +218,28 @@ class Parameters:
     @cached_property
     def numbers(self) -> Mapping[int, None]:
         """Numbers of the parameters, in the order of the arguments."""
-        data, weights = set[int | None](), set[int | None]()
+        gradients, others = [], []
         for product in self.products:
-            if product.value in self._of_gradient:
-                data.update(product.reads)
-            elif None in product.reads:
-                weights.update(product.reads)
+            (gradients if product.value in self._of_gradient else others).append(product)
+        data = {number for product in gradients for number in product.reads}
+        weights = {
+            number
+            for product in others
+            if not {None, *data}.isdisjoint(product.reads)
+            for number in product.reads
+        }
         names = {number: one.path.partition("/")[0] for number, one in enumerate(self._arguments)}
         of_trained = {names[number] for number in self.trained}
         of_data = {names[number] for number in data if number is not None}
         of_data |= {names[number] for number, one in enumerate(self._arguments) if _is_label(one)}
         below = of_trained | ({names[number] for number in weights if number is not None} - of_data)
-        others = {*data, *self._changed, *self._moments}
+        never = {*data, *({*self._changed, *self._moments} - self._models)}
         frozen = {
             number
             for number, argument in enumerate(self._arguments)
             if names[number] in below
             and _is_floating(argument.dtype)
-            and number not in others
+            and number not in never
             and (self._is_derived(number) or not self.trained)
         }
         return dict.fromkeys(sorted(frozen | self.trained.keys()))
@@ -255,11 +274,16 @@ class Parameters:
 
     def rows(self) -> tuple[Parameter, ...]:
         """Return the parameters as rows of a report."""
-        moments = by_key((of, self._arguments[number].path) for number, of in self._moments.items())
+        moments = by_key(
+            (of, self._arguments[number].path)
+            for number, of in self._moments.items()
+            if number not in self._models
+        )
         held = sums_by_key(self._held_gradients())
         return tuple(
             Parameter(
                 path=self._arguments[number].path,
+                is_trained=number in self.trained,
                 moments=tuple(moments.get(number, ())),
                 gradient_nbytes=held.get(number),
             )

@@ -40,8 +40,6 @@ from .collectives import (
     described_collectives,
     devices_of,
     merged_collectives,
-    runs_of,
-    totals_of,
 )
 from .compiled import (
     CompiledStages,
@@ -56,6 +54,7 @@ from .full_replication import rematerializations_of, repeated_of
 from .lost_axes import with_lines
 from .memory import figures_of, saved_of, timeline_of, with_host_apart, with_temporaries
 from .parameters import Parameters
+from .sent_totals import runs_of, totals_of
 from .updates import Interface, sharded_over
 from .work import Causes, work_of
 

@@ -26,6 +26,9 @@ class Parameter:
     path: str
     """Path of the argument."""
 
+    is_trained: bool = False
+    """Whether an output is its gradient, or its update from a gradient."""
+
     moments: tuple[str, ...] = ()
     """Paths of the arguments that are moments of it in the state of an optimizer."""
 

@@ -22,10 +22,11 @@ from ...facts.reports.program import ProgramReport
 from ...geometry.layouts.spec import MeshAxes
 from ...xla.hlo.loops import executions
 from ...xla.hlo.module import read_module
-from ..collectives import collectives_of, totals_of
+from ..collectives import described_collectives, merged_collectives
 from ..control_flow import flops_of
 from ..memory import figures_of
 from ..propagation.module_edits import edited
+from ..sent_totals import totals_of
 from .edits import Edit
 
 _CLOSE = 1024
@@ -84,7 +85,8 @@ def _report(optimized: Optimized, mesh: MeshAxes | None) -> ProgramReport:
     """Return the report on an optimized program, with the parts that its figures are made of."""
     module = read_module(optimized.record, text_for_frame_numbers(None))
     lines, runs = UserLines(has_code=True), module.once(executions)
-    collectives, unread = collectives_of(module, runs, mesh, {}, lines)
+    described, unread = described_collectives(module, runs, mesh, {}, lines)
+    collectives = merged_collectives(described)
     return ProgramReport(
         name=module.name,
         mesh=mesh,
