@@ -17,8 +17,8 @@ from ..facts.reports.lost_batch import LostBatch
 from ..facts.reports.program_values import ProgramValue
 from ..facts.reports.propagation import AxisOrigin, Because, ConflictOperand, Loss
 from ..geometry.layouts.spec import Spec, effective_spec, same_spec
+from ..xla.hlo.dataflow import REDUCTIONS
 from ..xla.hlo.module import Instruction
-from .collectives import REDUCTIONS
 from .propagation.axis_origins import Propagated
 from .propagation.batch import lost_batches
 from .propagation.conflicts import conflict_of, losing, losses_of, lost_at_return, operand_of, where

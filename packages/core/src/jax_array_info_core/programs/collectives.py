@@ -27,7 +27,7 @@ from ..facts.reports.propagation import Because
 from ..geometry.layouts.links import Link, Places
 from ..geometry.layouts.spec import MeshAxes, shard_dims
 from ..xla.hlo.collectives import COLLECTIVES, Movement, movements
-from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.dataflow import REDUCTIONS, Dataflow, Value
 from ..xla.hlo.loops import Executions, loops_of
 from ..xla.hlo.module import Instruction, Module, Passing, operations
 from ..xla.hlo.replica_groups import ProgramSlices, group_axes, pair_axes
@@ -51,8 +51,6 @@ def merged(rows: Iterable[tuple[_Row, str]]) -> list[_Row]:
 _STACK = re.compile(r"[\w.]+\(")
 """Start of an ``op_name`` that is a stack of transformations, such as ``jit(step)/jvp()/dot_general``."""
 
-REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
-"""Collectives that sum over devices."""
 _NEAR = 200
 """Number of operations in a search for what computes an array."""
 _REQUESTED = re.compile(

@@ -16,10 +16,10 @@ from ..facts.reports.origin import Origin
 from ..facts.reports.program_values import Constraint, ProgramValue
 from ..trees.checks.memory import moments_among
 from ..xla.hlo.collectives import COLLECTIVES, Movement
-from ..xla.hlo.dataflow import Dataflow, Value
+from ..xla.hlo.dataflow import REDUCTIONS, Dataflow, Value
 from ..xla.hlo.loops import executions
 from ..xla.hlo.module import Instruction, Module
-from .collectives import REDUCTIONS, WHOLE, computes
+from .collectives import WHOLE, computes
 from .donations import common_end
 from .updates import Interface, alike_arguments, by_kind, sharded_over
 

@@ -14,13 +14,13 @@ from ..facts.reports.origin import Phase
 from ..facts.reports.program_values import ProgramValue
 from ..xla.hlo.buffers import is_elementwise
 from ..xla.hlo.collectives import COLLECTIVES, Movement
-from ..xla.hlo.dataflow import ASYNC_COLLECTIVE, Dataflow, Value
+from ..xla.hlo.dataflow import ASYNC_COLLECTIVE, REDUCTIONS, Dataflow, Value
 from ..xla.hlo.flops import costs
 from ..xla.hlo.liveness import highest_buffers
 from ..xla.hlo.loops import executions
 from ..xla.hlo.module import PASSING, Instruction, Module
 from ..xla.hlo.source import pass_of
-from .collectives import REDUCTIONS, computes
+from .collectives import computes
 from .donations import common_end
 from .lost_axes import Flow, moments_of_arguments
 from .updates import Interface, alike_arguments, by_kind
@@ -218,9 +218,8 @@ class Parameters:
     @cached_property
     def numbers(self) -> Mapping[int, None]:
         """Numbers of the parameters, in the order of the arguments."""
-        gradients, others = [], []
-        for product in self.products:
-            (gradients if product.value in self._of_gradient else others).append(product)
+        parts = by_key((product.value in self._of_gradient, product) for product in self.products)
+        gradients, others = parts.get(True, ()), parts.get(False, ())
         data = {number for product in gradients for number in product.reads}
         weights = {
             number

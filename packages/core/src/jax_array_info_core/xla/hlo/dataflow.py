@@ -29,8 +29,8 @@ _JOINS = frozenset({"all-gather", "all-to-all", "collective-broadcast", "collect
 ASYNC_COLLECTIVE = "AsyncCollective"
 """Part of the targets of TPU's custom calls that start and end a collective, which is an operand of them."""
 
-_SUMS = frozenset({"all-reduce", "reduce-scatter"})
-"""Operations with as many results as operands, each computed from one of them."""
+REDUCTIONS = frozenset({"all-reduce", "reduce-scatter"})
+"""Collectives that sum over devices, with as many results as operands, each computed from one of them."""
 
 _CALLS = frozenset({"async", "call", "fusion"})
 """Operations whose result is that of the computation that they run; asynchronous ones end with ``-start``."""
@@ -221,7 +221,7 @@ class Dataflow:
             return self._ends(instruction, element)
         if instruction.opcode == "conditional":
             return [*self._ends(instruction, element), Value(within, operands[0])]
-        if element is not None and instruction.opcode.removesuffix("-start") in _SUMS:
+        if element is not None and instruction.opcode.removesuffix("-start") in REDUCTIONS:
             operands = operands[element : element + 1]
         values = [Value(within, name) for name in operands]
         for site in sites:
@@ -251,7 +251,7 @@ class Dataflow:
             return [Value(within, name, element) for name in operands[:1]]
         if ASYNC_COLLECTIVE in instruction.custom_call_target and not is_exact:
             by_name = self.module.computations[within].by_name
-            return [Value(within, name) for name in operands if by_name[name].opcode in _JOINS | _SUMS]
+            return [Value(within, name) for name in operands if by_name[name].opcode in _JOINS | REDUCTIONS]
         is_join = plain in _JOINS or "ConcatBitcast" in instruction.custom_call_target
         if opcode == "tuple" or (is_join and not is_exact):
             names = operands if element is None else operands[element : element + 1]
