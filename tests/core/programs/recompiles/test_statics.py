@@ -2,7 +2,6 @@
 
 import functools
 import signal
-from collections import Counter
 from dataclasses import dataclass
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from jax_array_info_core import watch_compiles
+from tests.callers import is_of_this_package
 
 pytestmark = pytest.mark.once_per_version
 
@@ -30,16 +30,18 @@ def reasons(step, *calls):
 
 def test_no_property_of_the_users_classes_runs():
     """A class may give its instances another ``__class__``, or count how often they are read."""
-    counts = Counter()
+    called = set()
 
     class Noted:
         @property
         def __class__(self):
-            counts["class"] += 1
+            if is_of_this_package():
+                called.add("class")
             return Noted
 
         def __getattribute__(self, name):
-            counts[name] += 1
+            if is_of_this_package():
+                called.add(name)
             return object.__getattribute__(self, name)
 
     @dataclass(frozen=True)
@@ -49,20 +51,14 @@ def test_no_property_of_the_users_classes_runs():
     def made(value):
         return jax.jit(lambda x: x if value is None else x * 59)
 
-    def run(*rates):
-        counts.clear()
-        step = stepped()
-        for rate in rates:
+    step = stepped()
+    with watch_compiles() as watch:
+        for rate in (1.0, 2.0):
             step(X, Config(rate))
             step(X, (Noted(), functools.partial(max, Noted())))
             made(Noted())(X)
             made((Config(rate), Noted()))(X)
-        return Counter({name: count for name, count in counts.items() if name != "rate"})
-
-    alone = run(1.0, 2.0)
-    # JAX itself would compare equal values of two runs.
-    with watch_compiles() as watch:
-        assert run(3.0, 4.0) == alone
+    assert called == {"rate"}  # the hash of the dataclass reads it
     assert watch.count >= 6
 
 
