@@ -17,6 +17,7 @@ from jax_array_info_core.errors import UnsupportedValueError
 from jax_array_info_core.programs.reshard import reshard_report
 from jax_array_info_core.trees.tree_report import tree_report
 from tests.arrays import mesh_of
+from tests.core.programs.test_memory import has_pinned_host
 from tests.core.programs.test_reshard import fake_mesh, leaf, planned
 
 pytestmark = [pytest.mark.once_per_version, pytest.mark.needs_devices(8)]
@@ -211,6 +212,29 @@ def test_an_array_that_stays_at_two_paths_is_held_once():
     assert way(report, "from files").device_nbytes == 3 * NBYTES // 8
 
 
+def test_a_shared_buffer_outlives_the_last_path_of_the_old_array():
+    """Leaf by leaf, the old array is dropped with its last path, but not the shards that others have."""
+    replicated, columns = on(range(8), P()), on(range(8), P(None, "d"))
+    old, other = array(replicated), array(on(range(8)))
+    for first in (SingleDeviceSharding(jax.devices()[0]), replicated):
+        targets = [first, columns, columns]
+        report = reshard_report([old, old, other], targets)
+        tree = [old, old, other]
+        peaks = held(*tree)
+        for number, target in enumerate(targets):
+            after = jax.block_until_ready(jax.device_put(tree[number], target))
+            peaks = list(map(max, peaks, held(*tree, after)))
+            tree[number] = after
+        assert modeled(report, "leaf by leaf") == peaks
+        assert report.peaks[0].after_nbytes == held(*tree)[0]
+
+
+def test_the_host_gathers_an_array_at_two_paths_once():
+    old, target = array(on(range(8))), on(range(8), P(None, "d"))
+    report = reshard_report([old, old], target)
+    assert {way(report, name).host_nbytes for name in ("at once", "leaf by leaf")} == {NBYTES}
+
+
 @pytest.mark.parametrize("target", [lambda: on(range(8)), lambda: SingleDeviceSharding(jax.devices()[3])])
 def test_jit_does_not_donate_an_uncommitted_array_on_other_devices(target):
     """A jitted identity runs, but deletes nothing."""
@@ -230,11 +254,16 @@ def test_jit_does_not_donate_an_uncommitted_array_on_other_devices(target):
     reason="this version of JAX has no Refs outside of kernels: jax.new_ref came later",
 )
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_ref_is_not_donated(compiled):
-    """A jitted function cannot return it."""
-    tree = {"w": jax.new_ref(array(on(range(8))))}
-    report = reshard_report(tree, on(range(8), P(None, "d")), compiled=compiled)
-    assert "Ref" in way(report, "jit, donated").reason
+def test_a_ref_is_refused_except_where_it_stays(compiled):
+    """``jax.device_put`` takes it only with its own sharding, and a jitted function cannot return it."""
+    ref, target = jax.new_ref(array(on(range(8)))), on(range(8), P(None, "d"))
+    with pytest.raises(TypeError):
+        jax.device_put(ref, target)
+    report = reshard_report({"w": ref}, target, compiled=compiled)
+    for name in ("at once", "leaf by leaf", "jit, donated"):
+        assert "Ref" in way(report, name).reason
+    report = reshard_report({"r": ref, "w": array(on(range(8)))}, {"r": None, "w": target}, compiled=compiled)
+    assert [one.reason for one in report.ways] == [None] * 4
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.uint64, np.complex128, np.float32, np.int8])
@@ -257,6 +286,49 @@ def test_leaves_in_host_memory_are_bytes_of_the_host():
     assert way(report, "at once").device_nbytes == NBYTES // 8
     report = reshard_report(tree, offloaded)
     assert (way(report, "at once").device_nbytes, way(report, "from files").device_nbytes) == (NBYTES // 8, 0)
+
+
+HOST_MOVES = {
+    "the same devices": lambda: (on(range(8)), on(range(8))),
+    "other shards": lambda: (on(range(8)), on(range(8), P(None, "d"))),
+    "other order": lambda: (on(range(8)), on(range(7, -1, -1))),
+    "other order and shards": lambda: (on(range(7, -1, -1), P()), on(range(8))),
+    "fewer replicas": lambda: (on(range(8), P()), on(range(4), P())),
+    "one replica": lambda: (on(range(8), P()), on([5], P())),
+    "some other replicas": lambda: (on(range(4), P()), on([2, 4], P())),
+    "more replicas": lambda: (on(range(4), P()), on(range(8), P())),
+    "without replicas of shards": lambda: (with_replicas(), on(range(4))),
+    "other devices": lambda: (on(range(4)), on(range(4, 8))),
+}
+
+
+@pytest.mark.skipif(not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU")
+@pytest.mark.parametrize("is_to_host", [True, False])
+@pytest.mark.parametrize("name", HOST_MOVES)
+def test_moves_to_another_memory_are_refused_where_jax_refuses_them(name, is_to_host):
+    source, target = HOST_MOVES[name]()
+    if is_to_host:
+        target = NamedSharding(target.mesh, target.spec, memory_kind="pinned_host")
+    else:
+        source = NamedSharding(source.mesh, source.spec, memory_kind="pinned_host")
+    before = jax.device_put(np.ones(SHAPE, np.float32), source)
+    reason = way(reshard_report({"w": before}, {"w": target}), "at once").reason
+    try:
+        jax.device_put(before, target)
+    except (ValueError, RuntimeError):
+        assert "memory kind" in reason
+    else:
+        assert reason is None
+
+
+def test_values_that_jax_has_no_dtype_for_are_left_out():
+    """Their bytes on a device are not known: ``jax.device_put`` refuses them."""
+    values = [np.array(["a"] * 8), np.array([None] * 8), np.ones(8, ">f4"), np.zeros(8, "datetime64[s]")]
+    report = reshard_report([*values, np.ones(8, np.float32)], on(range(8)))
+    assert (report.skipped_count, report.nbytes, [row.path for row in report.rows]) == (4, 32, ["4"])
+    for value in values:
+        with pytest.raises(TypeError, match="not a valid JAX array type"):
+            jax.device_put(value, on(range(8)))
 
 
 def test_plans_have_bounds_since_their_processes_are_not_known():
@@ -294,6 +366,17 @@ def test_several_processes_move_leaves_by_a_program_or_not_at_all():
     assert way(report, "from files").host_nbytes == NBYTES // 2
     refused = reshard_report(tree, {"w": NamedSharding(first, P("d"))})
     assert "several processes" in way(refused, "leaf by leaf").reason
+
+
+def test_an_uncommitted_array_moves_to_other_processes_as_a_value_of_the_host():
+    """Each process has it, so that none comes from others. A planned array is committed to its device."""
+    both = NamedSharding(fake_mesh(range(8), ("d",), 4), P("d"))
+    report = reshard_report({"w": jnp.ones(SHAPE)}, {"w": both})
+    assert (way(report, "at once").host_nbytes, report.process_nbytes) == (2 * NBYTES, 0)
+    planned = leaf(*SHAPE, sharding=SingleDeviceSharding(jax.devices()[0]))
+    report = reshard_report({"w": planned}, {"w": both})
+    assert "several processes" in way(report, "at once").reason
+    assert report.process_nbytes == NBYTES // 2
 
 
 def test_looking_at_a_move_keeps_and_makes_no_array():

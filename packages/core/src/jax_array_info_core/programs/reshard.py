@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +16,14 @@ from ..facts.reports.tree import TreeMesh, TreeReport, TreeRow
 from ..geometry.layouts.layout import ShardingLayout
 from ..trees.checks.arguments import checked_nbytes
 from ..trees.plan import opened
-from .moves.peaks import Bytes, Move, Peaks, moves_of
+from .moves.peaks import Bytes, Peaks, moves_of
 from .moves.places import Place, Places, placed_leaves
 from .moves.targets import is_without_devices, resolved, targets_of
 from .moves.traffic import ReceivedBytes
 from .program_report import program_report
 
-_REPLACES: dict[WayName, bool] = {"at once": False, "leaf by leaf": True}
-"""Whether the new leaf replaces the old one before the next leaf moves."""
-_REFUSED = (
-    "in several processes, a leaf moves to other devices only if its shards stay the same, each process has "
-    "either old or new devices, and these are no CPUs"
-)
+_PUT: tuple[WayName, ...] = ("at once", "leaf by leaf")
+"""The ways of ``jax.device_put``."""
 
 
 def reshard_report(
@@ -87,14 +83,12 @@ def reshard_report(
     received = ReceivedBytes()
     rows = _rows(pairs, received)
     skipped = sum(before is None or after is None for _, before, after in pairs)
-    moves = moves_of(pairs, received.shards)
+    memory = Peaks(moves_of(pairs, received.shards))
     device_count, device_nbytes = received.totals()
     parts = [row.process_nbytes for row in rows if row.process_nbytes is not None]
     are_known = len(parts) == len(rows) and not places.are_positions
-    ways, by_device = _ways(
-        moves,
-        {leaf.row.path: leaf.dtype for leaf in source.leaves} if compiled else None,
-    )
+    dtypes = {leaf.row.path: leaf.dtype for leaf in source.leaves}
+    ways, by_device = _ways(memory, dtypes if compiled else None)
     return ReshardReport(
         name=source.name,
         meshes_before=_meshes(before for _, before, after in pairs if after is not None),
@@ -105,7 +99,7 @@ def reshard_report(
         device_count=max(1, device_count),
         device_nbytes=device_nbytes,
         nbytes=sum(row.nbytes for row in rows),
-        restored_nbytes=sum(move.shard_nbytes(move.after) for move in moves if not move.is_again),
+        restored_nbytes=memory.restored_nbytes,
         shorter_count=shorter,
         process_nbytes=sum(parts) if are_known else None,
         ways=ways,
@@ -146,33 +140,25 @@ def _rows(
 
 
 def _ways(
-    moves: Sequence[Move], dtypes: Mapping[str, Any] | None
+    memory: Peaks, dtypes: Mapping[str, Any] | None
 ) -> tuple[tuple[MoveWay, ...], tuple[DevicePeaks, ...]]:
     """Return the memory of each way to move leaves, and of each device.
 
     Args:
-        moves: The leaves.
+        memory: The memory of the leaves.
         dtypes: JAX's dtype of each leaf by path, to compile a program; None without it.
     """
-    memory = Peaks(moves)
     if not memory.moving:
         return (), ()
-    put: list[tuple[Bytes | None, MoveWay]] = []
-    for name, replaces in _REPLACES.items():
-        is_refused = any(move.path.kind == "none" for move in moves)
-        refused = None, MoveWay(name=name, reason=_REFUSED)
-        put.append(refused if is_refused else memory.put(name, replaces=replaces))
-    reason = memory.refusal()
-    least = None if reason else memory.donated()
-    if least is None:
-        put.append((None, MoveWay(name="jit, donated", reason=reason)))
-    elif dtypes is None:
-        way = memory.way("jit, donated", least, "at least")
-        is_on_device = all(place.memory_kind is None for move in memory.moving for place in move[1:3])
-        put.append((least, way if is_on_device else replace(way, host_nbytes=None)))
+    refusal = memory.refusal()
+    found: list[tuple[Bytes | None, MoveWay]] = [
+        (None, MoveWay(name=name, reason=refusal)) if refusal else memory.put(name) for name in _PUT
+    ]
+    if reason := memory.donation_refusal() or refusal:
+        found.append((None, MoveWay(name="jit, donated", reason=reason)))
     else:
-        put.append(_compiled(memory, dtypes))
-    peaks, ways = zip(*put, memory.read(), strict=True)
+        found.append(memory.donated() if dtypes is None else _compiled(memory, dtypes))
+    peaks, ways = zip(*found, memory.read(), strict=True)
     return ways, memory.by_device(peaks)
 
 
@@ -194,9 +180,9 @@ def _compiled(memory: Peaks, dtypes: Mapping[str, Any]) -> tuple[Bytes | None, M
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
         return None, MoveWay(name="jit, donated", reason=plain_text(str(error).split("\n")[0]))
     figures = program.memory
-    needed = None if figures is None else figures.needed_nbytes
-    peak = memory.donated(needed, 0 if figures is None else figures.host_nbytes)
-    way = memory.way("jit, donated", peak, "at least" if needed is None else None)
+    peak, way = (
+        memory.donated() if figures is None else memory.donated(figures.needed_nbytes, figures.host_nbytes)
+    )
     return peak, replace(way, sent_nbytes=program.sent_nbytes)
 
 

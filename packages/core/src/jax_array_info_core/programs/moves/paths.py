@@ -10,18 +10,28 @@ from numpy.typing import NDArray
 from ...compat.processes import process_count
 from ...facts.reports.tree import TreeRow
 from ...geometry.layouts.traffic import HeldShards
-from .places import Place
+from .places import Place, is_uncommitted
 
-Kind = Literal["kept", "put", "compared", "copied", "sliced", "host", "program", "network", "unknown", "none"]
+Kind = Literal[
+    "kept", "put", "compared", "copied", "sliced", "host", "program", "network", "unknown", "apart", "memory"
+]
 """``kept``: the same shards. ``put``: from the host. ``compared``: from the host, after all processes have
 compared it. ``copied``: whole shards between devices. ``sliced``: on its only device, then copied. ``host``:
 gathered on the host. ``program``: a jitted identity. ``network``: whole shards between processes.
-``unknown``: one of these. ``none``: JAX refuses it.
+``unknown``: one of these. JAX refuses ``apart``: between processes, and ``memory``: to other memory.
 """
 EXACT = frozenset[Kind]({"kept", "put", "copied", "sliced", "host"})
 """Paths without temporary values that only a compiled program has."""
 WITHOUT_HOST = frozenset[Kind]({"kept", "copied"})
 """Paths that need no host memory."""
+REFUSED = {
+    "apart": "in several processes, a leaf moves to other devices only if its shards stay the same, each "
+    "process has either old or new devices, and these are no CPUs",
+    "memory": "a leaf does not move to another memory kind on its devices in another order, or on fewer of "
+    "them with the same shards",
+    "array-like": "leaves are only like an array, such as a Ref",
+}
+"""Why JAX refuses leaves, by path or kind of the leaf."""
 
 
 class Path(NamedTuple):
@@ -50,18 +60,18 @@ def path_of(row: TreeRow, before: Place, after: Place, have: HeldShards | None, 
     if not is_unknown and not (before.process_count == 1 and _owners(before) == _owners(after)):
         return Path(_between_processes(row, before, after, have, want, is_same=is_same), _no(want))
     if not is_unknown and not is_in_order and len(want.ids) > 1 and np.array_equal(have.ids, want.ids):
-        return Path("program", _no(want))
-    stays = np.zeros(len(want.ids), bool)
-    if not is_other_memory:
+        return Path("memory" if is_other_memory else "program", _no(want))
+    stays = _no(want)
+    if is_same:
+        stays[np.searchsorted(want.ids, orders[1][orders[0] == orders[1]])] = True
+    elif have.counts == want.counts:
         same = np.isin(want.ids, have.ids)
-        if is_same:
-            stays[np.searchsorted(want.ids, orders[1][orders[0] == orders[1]])] = True
-        elif have.counts == want.counts:
-            places = np.searchsorted(have.ids, want.ids[same])
-            stays[same] = have.numbers[places] == want.numbers[same]
-    if is_unknown or have.counts == want.counts:
-        return Path("unknown" if is_unknown else "copied", stays)
-    return Path("sliced" if len(have.ids) == 1 else "host", stays)
+        places = np.searchsorted(have.ids, want.ids[same])
+        stays[same] = have.numbers[places] == want.numbers[same]
+    kind: Kind = "sliced" if len(have.ids) == 1 else "host"
+    if have.counts == want.counts:
+        kind = "memory" if is_other_memory and not is_same and stays.all() else "copied"
+    return Path("unknown" if is_unknown else kind, stays & (not is_other_memory))
 
 
 def _between_processes(
@@ -70,10 +80,10 @@ def _between_processes(
     """Return the path of a leaf on devices of several processes."""
     if np.array_equal(have.ids, want.ids):
         return "program"
-    if len(have.ids) == 1 and not row.is_committed:
+    if len(have.ids) == 1 and is_uncommitted(row):
         return "compared"
     can_send = is_same and _owners(before) != _owners(after) and after.platform != "cpu"
-    return "network" if can_send else "none"
+    return "network" if can_send else "apart"
 
 
 def _owners(place: Place) -> tuple[int, ...]:

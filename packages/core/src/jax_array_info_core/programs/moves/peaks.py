@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,8 +19,8 @@ from ...facts.reports.moves import Bound, DevicePeaks, MoveWay, WayName
 from ...facts.reports.tree import TreeRow
 from ...geometry.layouts.layout import ShardingLayout
 from ...geometry.layouts.traffic import HeldShards
-from .paths import EXACT, WITHOUT_HOST, Path, path_of
-from .places import Place
+from .paths import EXACT, REFUSED, WITHOUT_HOST, Path, path_of
+from .places import Place, is_uncommitted
 
 Bytes = NDArray[Any]
 """Bytes on each device, then on the host of each process: int64, or Python integers if they are too many."""
@@ -34,12 +35,11 @@ class Move(NamedTuple):
     before: Place
     after: Place
     path: Path
-    is_first: bool
-    """Whether no path before it has the same array."""
-    is_last: bool
-    """Whether no path after it has the same array."""
-    is_again: bool
-    """Whether the leaf stays, as does the same array at a path before it."""
+
+    @property
+    def name(self) -> str:
+        """First path of the same array."""
+        return self.row.same_as or self.row.path
 
     def shard_nbytes(self, place: Place) -> int:
         """Return the bytes of a shard; 0 if the place is on no device."""
@@ -51,23 +51,22 @@ def moves_of(
     shards: Callable[[ShardingLayout], HeldShards],
 ) -> list[Move]:
     """Return the leaves with their paths, without those that stay on the host and those of unknown places."""
-    known = [
-        (row, before, after)
+    return [
+        Move(
+            row,
+            before,
+            after,
+            path_of(
+                row,
+                before,
+                after,
+                None if before.layout is None else shards(before.layout),
+                shards(after.layout),
+            ),
+        )
         for row, before, after in pairs
         if before is not None and after is not None and after.layout is not None
     ]
-    same = by_key((row.same_as or row.path, number) for number, (row, _, _) in enumerate(known))
-    first, last = ({numbers[end] for numbers in same.values()} for end in (0, -1))
-    moves, staying = [], set[str]()
-    for number, (row, before, after) in enumerate(known):
-        have = None if before.layout is None else shards(before.layout)
-        path = path_of(row, before, after, have, shards(after.layout))  # type: ignore[arg-type]
-        name = row.same_as or row.path
-        is_again = path.kind == "kept" and name in staying
-        if path.kind == "kept":
-            staying.add(name)
-        moves.append(Move(row, before, after, path, number in first, number in last, is_again))
-    return moves
 
 
 class Peaks:
@@ -90,26 +89,32 @@ class Peaks:
     @cached_property
     def before(self) -> Bytes:
         """Bytes of all leaves now."""
-        return self._sum(self._on(move, move.before) for move in self.moves if move.is_first)
+        arrays = {move.name: move for move in self.moves}
+        return self._sum(self._on(move, move.before) for move in arrays.values())
 
     @cached_property
     def after(self) -> Bytes:
         """Bytes of all leaves at the end."""
-        return self._sum(self._on(move, move.after) for move in self.moves if not move.is_again)
+        return self.before + self._sum(new - old for _, new, old in self._steps())
 
-    def put(self, name: WayName, *, replaces: bool) -> tuple[Bytes, MoveWay]:
-        """Return the peaks of ``jax.device_put``, with or without dropping each old leaf for the new one."""
+    @property
+    def restored_nbytes(self) -> int:
+        """Bytes of the shards of all leaves at the end. Leaves that are the same array stay so."""
+        leaves = {
+            (kept := move.path.kind == "kept", move.name if kept else move.row.path): move
+            for move in self.moves
+        }
+        return sum(move.shard_nbytes(move.after) for move in leaves.values())
+
+    def put(self, name: WayName) -> tuple[Bytes, MoveWay]:
+        """Return the peaks of ``jax.device_put``, at once or leaf by leaf."""
+        replaces = name == "leaf by leaf"
         held = peak = self.before
-        for move in self.moves:
-            shared = np.sort(move.after.order)[move.path.shared]
-            new, old = self._on(move, move.after, shared), self._on(move, move.before, shared)
-            if move.path.kind == "host":
-                gathered = self._gathered(move)
-                new, old = new + gathered, old + gathered
+        for move, new, old in self._steps():
             # Without replacing, all leaves are compared before the first moves.
             start = held if replaces or move.path.kind != "compared" else self.before
             peak = np.maximum(peak, np.maximum(start + self._in_flight(move), held + new))
-            held = held + new - old if replaces and move.is_last else held + new
+            held = held + new - old * replaces
         kinds = Counter(move.path.kind for move in self.moves)
         is_exact = EXACT.issuperset(kinds) and (replaces or kinds["sliced"] < 2)
         on_host: Bound | None = None if WITHOUT_HOST.issuperset(kinds) else "at least"
@@ -126,14 +131,18 @@ class Peaks:
         return read, self.way("from files", read, None, "at most")
 
     def refusal(self) -> str | None:
+        """Return why ``jax.device_put`` cannot move all leaves; None if it can."""
+        kinds = [kind for move in self.moving for kind in (move.row.kind, move.path.kind)]
+        return next((REFUSED[kind] for kind in kinds if kind in REFUSED), None)
+
+    def donation_refusal(self) -> str | None:
         """Return why JAX cannot donate all leaves to a compiled identity; None if it can."""
         if any(move.before.layout is None for move in self.moving):
             return "leaves are on no device"
-        if any(move.row.kind == "array-like" for move in self.moving):
-            return "leaves that are only like an array, such as a Ref, cannot be donated"
-        if not all(move.is_first and move.is_last for move in self.moving):
+        counts = Counter(move.name for move in self.moves)
+        if any(counts[move.name] > 1 for move in self.moving):
             return "an array at several paths cannot be donated: it would be deleted at each of them"
-        is_free = [move.row.kind == "array" and not move.row.is_committed for move in self.moving]
+        is_free = [is_uncommitted(move.row) for move in self.moving]
         order = self.moving[0].after.order
         is_near = [np.array_equal(move.before.order, order) for move in self.moving]
         are_targets_alike = all(np.array_equal(move.after.order, order) for move in self.moving)
@@ -143,8 +152,8 @@ class Peaks:
             return "uncommitted arrays are copied to the devices of their targets, and not donated"
         return None
 
-    def donated(self, needed: int | None = None, on_host: int = 0) -> Bytes:
-        """Return the memory with an identity that needs some bytes per device; without these, the least.
+    def donated(self, needed: int | None = None, on_host: int = 0) -> tuple[Bytes, MoveWay]:
+        """Return the way of an identity that needs some bytes per device; without these, the least.
 
         An output can reuse the memory of an argument with as many bytes.
         """
@@ -157,7 +166,10 @@ class Peaks:
         used = np.zeros(self._size, self._dtype)
         used[places] = least if needed is None else needed
         np.add.at(used, self._hosts[places], on_host)
-        return used + self.before - self._sum(self._on(move, move.before) for move in self.moving)
+        peak = used + self.before - self._sum(self._on(move, move.before) for move in self.moving)
+        way = self.way("jit, donated", peak, "at least" if needed is None else None)
+        is_on_device = all(place.memory_kind is None for move in self.moving for place in move[1:3])
+        return peak, way if is_on_device or needed is not None else replace(way, host_nbytes=None)
 
     def way(self, name: WayName, peak: Bytes, bound: Bound | None, on_host: Bound | None = None) -> MoveWay:
         """Return a way with its peaks."""
@@ -186,6 +198,23 @@ class Peaks:
             for (before, after, *most), alike in by_key(zip(figures, ids, strict=False)).items()
         )
 
+    def _steps(self) -> Iterator[tuple[Move, Bytes, Bytes]]:
+        """Yield each leaf with its new bytes, and with those that are free where it is the last of its array.
+
+        Shards that a new array shares stay. The host gathers an array once, and holds it for as long.
+        """
+        last = {move.name: number for number, move in enumerate(self.moves)}
+        alive: dict[str, tuple[Bytes, Bytes]] = {}
+        for number, move in enumerate(self.moves):
+            shared = np.sort(move.after.order)[move.path.shared]
+            own, gathered = self._on(move, move.before, shared), self._gathered(move)
+            earlier, on_host = alive.pop(move.name, (own, np.zeros_like(own)))
+            own, gathered = np.minimum(own, earlier), np.maximum(gathered, on_host)
+            if number < last[move.name]:
+                alive[move.name] = own, gathered
+            old = (own + gathered) * (move.name not in alive)
+            yield move, self._on(move, move.after, shared) + gathered - on_host, old
+
     def _in_flight(self, move: Move) -> Bytes:
         """Return the bytes of a leaf that are needed only while it moves."""
         nbytes = move.row.nbytes or 0
@@ -201,9 +230,10 @@ class Peaks:
         return flight
 
     def _gathered(self, move: Move) -> Bytes:
-        """Return the bytes of a leaf on its host, which holds them for as long as the old leaf lives."""
+        """Return the bytes of a leaf that is gathered on its host."""
         gathered = np.zeros(self._size, self._dtype)
-        gathered[self._hosts[np.searchsorted(self.ids, move.before.order)]] = move.row.nbytes or 0
+        if move.path.kind == "host":
+            gathered[self._hosts[np.searchsorted(self.ids, move.before.order)]] = move.row.nbytes or 0
         return gathered
 
     def _on(self, move: Move, place: Place, shared: NDArray[np.int64] = _NO_IDS) -> Bytes:

@@ -116,6 +116,11 @@ class PlacedLeaves(NamedTuple):
     name: str | None = None
 
 
+def is_uncommitted(row: TreeRow) -> bool:
+    """Return whether JAX places an array on other devices as it would a value of the host."""
+    return row.kind == "array" and not row.is_committed
+
+
 def has_leaves(value: Any) -> bool:
     """Return whether a value is a tree with leaves: a TreeReport, a container of arrays, or an array."""
     return type(value) is TreeReport or leaf_of(content_of(value)) is not None or is_tree(value)
@@ -161,7 +166,7 @@ class Places:
             moved: The leaf that is to have its sharding; None for itself.
         """
         row = leaf.row if moved is None or leaf.sharding is None else moved
-        if row.nbytes is None or row.is_deleted or row.kind == "tracer":
+        if row.nbytes is None or row.bits is None or row.is_deleted or row.kind == "tracer":
             return None
         host = row.memory_kind if row.is_in_host_memory else None
         if leaf.facts is not None and not self.are_positions:

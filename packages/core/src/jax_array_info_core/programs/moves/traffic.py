@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...facts.reports.tree import TreeRow
 from ...geometry.layouts.layout import Processes, ShardingLayout
 from ...geometry.layouts.traffic import HeldShards, held_shards, missing_elements, missing_in_process
-from .places import Place
+from .places import Place, is_uncommitted
 
 _INT64_SUM = 2**62
 
@@ -49,15 +49,16 @@ class ReceivedBytes:
         want = self.shards(after.layout)
         is_other_memory = before.memory_kind != after.memory_kind
         has_owners = before.processes is not None and after.processes is not None
-        key = (row.shape, row.dtype, row.nbytes, id(have), id(want), is_other_memory, has_owners)
+        is_from_host = have is None or (is_uncommitted(row) and before.process_count == 1)
+        key = (row.shape, row.dtype, id(have), id(want), is_other_memory, has_owners, is_from_host)
         moved = self._moved.get(key)
         if moved is None:
             shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
             bits = row.bits or 0
             received = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
             foreign: int | None = None
-            if after.processes is not None and have is None:
-                foreign = 0  # the data come from the host
+            if after.processes is not None and is_from_host:
+                foreign = 0  # each process has the data
             elif after.processes is not None and before.processes is not None and have is not None:
                 owners = self._owners_of(before.processes, have), self._owners_of(after.processes, want)
                 foreign = _sum(_nbytes(missing_in_process(shape, have, want, *owners), bits))
