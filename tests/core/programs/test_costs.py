@@ -11,6 +11,7 @@ from jax_array_info_core import from_json, layers_report, program_report, to_jso
 from tests.costed import (
     BATCH,
     FSDP,
+    HIDDEN,
     LAYERS,
     LENGTH,
     PRODUCT,
@@ -241,6 +242,269 @@ def test_a_frozen_model_with_the_tree_of_the_trained_one_is_no_moment():
         ("reference/up", (), False),
     ]
     assert_complete(report)
+
+
+def small(*names):
+    """Return the parameters of a model with two products, or some of them."""
+    mesh = grid()
+    leaves = {
+        "bias": abstract(mesh, P(), (WIDTH,)),
+        "down": abstract(mesh, P("tensor", "fsdp"), (HIDDEN, WIDTH)),
+        "up": abstract(mesh, P("fsdp", "tensor"), (WIDTH, HIDDEN)),
+    }
+    return {name: leaves[name] for name in names or leaves}
+
+
+def predict(params, x):
+    return layer(x, params) + params["bias"]
+
+
+def descended(params, mu, gradient):
+    """Return the parameters and the momentum after a step of gradient descent."""
+    mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, gradient)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, mu), mu
+
+
+def averaged(average, new):
+    return jax.tree.map(lambda a, n: 0.99 * a + 0.01 * n, average, new)
+
+
+def assert_flops(report, passes):
+    """Assert the products of the parameters, in those of a layer, by the end of the path: forward, backward."""
+    found = sums(report)
+    for path, (forward, backward) in passes.items():
+        costs = found.get((path,), {})
+        assert costs.get("forward_flops", 0) == forward * PRODUCT, path
+        assert costs.get("backward_flops", 0) == backward * PRODUCT, path
+    assert not any(name.endswith("flops") for name in found.get((), ()))
+
+
+@tells_passes
+@pytest.mark.parametrize(
+    ("names", "is_state"),
+    [(("params", "target_params"), True), (("online", "target"), True), (("online", "target"), False)],
+    ids=["params in a state", "state", "arguments"],
+)
+def test_a_target_network_has_rows_of_its_own(names, is_state):
+    """It is an average of the trained model, whose gradient its new value contains, and no moment of it."""
+    online, target = names
+
+    def step(state, x):
+        def loss(params):
+            return jnp.mean((predict(params, x) - predict(state[target], x)) ** 2)
+
+        params, mu = descended(state[online], state["mu"], jax.grad(loss)(state[online]))
+        return {online: params, target: averaged(state[target], params), "mu": mu}
+
+    def separate(online, target, mu, x):
+        return tuple(step({"online": online, "target": target, "mu": mu}, x).values())
+
+    params, x = small(), abstract(grid(), P("fsdp"), (BATCH, LENGTH, WIDTH))
+    state = {online: params, target: params, "mu": params}
+    report = program_report(step, state, x) if is_state else program_report(separate, *state.values(), x)
+    before = "state/" if is_state else ""
+    rows = {one.path: (one.moments, one.is_trained) for one in report.parameters}
+    moments = {name: (f"{before}mu/{name}",) if online == "params" else () for name in params}
+    assert rows == {
+        **{f"{before}{online}/{name}": (moments[name], True) for name in params},
+        **{f"{before}{target}/{name}": ((), False) for name in params},
+    }
+    assert_complete(report)
+    assert_flops(
+        report,
+        {
+            f"{before}{online}/up": (1, 1),
+            f"{before}{online}/down": (1, 2),
+            f"{before}{target}/up": (1, 0),
+            f"{before}{target}/down": (1, 0),
+        },
+    )
+    reduced = {path for path, costs in sums(report).items() if costs.get("reduced_nbytes")}
+    assert reduced == {(f"{before}{online}/{name}",) for name in params}
+
+
+@tells_passes
+def test_a_target_network_of_a_part_of_the_model_is_not_trained():
+    """Its keys are those of its new value, which contains the gradient of the model too, as in BYOL."""
+
+    def step(online, target, x):
+        def loss(online):
+            h = predict(online["encoder"], x) @ online["head"]
+            return jnp.mean((h - predict(target, x)) ** 2)
+
+        gradient = jax.grad(loss)(online)
+        online = jax.tree.map(lambda p, g: p - 0.1 * g, online, gradient)
+        return online, averaged(target, online["encoder"])
+
+    mesh = grid()
+    online = {"encoder": small(), "head": abstract(mesh, P(), (WIDTH, WIDTH))}
+    report = program_report(step, online, small(), abstract(mesh, P("fsdp"), (BATCH, LENGTH, WIDTH)))
+    trained = [one.path for one in report.parameters if one.is_trained]
+    assert trained == [*(f"online/encoder/{name}" for name in small()), "online/head"]
+    assert [one.path for one in report.parameters][4:] == [f"target/{name}" for name in small()]
+    assert_complete(report)
+    costs = sums(report)
+    assert costs[("online/encoder/down",)]["backward_flops"] == 2 * PRODUCT
+    assert costs[("online/encoder/down",)]["reduced_nbytes"] > 0
+
+
+@tells_passes
+def test_leaves_of_a_teacher_of_another_width_are_no_moments():
+    """Its bias has the shape and the key of the student's."""
+    mesh = grid()
+    teacher = {
+        "bias": abstract(mesh, P(), (WIDTH,)),
+        "down": abstract(mesh, P("tensor", "fsdp"), (2 * HIDDEN, WIDTH)),
+        "up": abstract(mesh, P("fsdp", "tensor"), (WIDTH, 2 * HIDDEN)),
+    }
+
+    def step(params, teacher, x):
+        def loss(params):
+            return jnp.mean((predict(params, x) - predict(teacher, x)) ** 2)
+
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+    report = program_report(step, small(), teacher, abstract(mesh, P("fsdp"), (BATCH, LENGTH, WIDTH)))
+    assert [one.moments for one in report.parameters] == [()] * 6
+    assert_complete(report)
+    assert_flops(report, {"params/down": (1, 2), "teacher/down": (2, 0), "teacher/up": (2, 0)})
+
+
+@tells_passes
+@pytest.mark.parametrize("key", ["params", "weights"])
+def test_two_models_with_the_same_keys_have_their_own_gradients_and_moments(key):
+    """Names do not tell them: the update of each reads its own moments."""
+
+    def step(left, right, of_left, of_right, x):
+        def loss(left, right):
+            return jnp.mean((predict(left[key], x) * predict(right[key], x)) ** 2)
+
+        of_both = jax.grad(loss, argnums=(0, 1))(left, right)
+        left, mu = descended(left, of_left["mu"], of_both[0])
+        right, other = descended(right, of_right["mu"], of_both[1])
+        return right, left, {**of_left, "mu": mu}, {**of_right, "mu": other}
+
+    model = {key: small()}
+    state = {"count": abstract(grid(), P(), ()), "mu": model}
+    x = abstract(grid(), P("fsdp"), (BATCH, LENGTH, WIDTH))
+    report = program_report(step, model, model, state, state, x)
+    assert {one.path: (one.moments, one.is_trained) for one in report.parameters} == {
+        f"{side}/{key}/{name}": ((f"of_{side}/mu/{key}/{name}",), True)
+        for side in ("left", "right")
+        for name in small()
+    }
+    assert_complete(report)
+    of_side = {"up": (1, 1), "down": (1, 2)}
+    expected = {f"{side}/{key}/{name}": of_side[name] for side in ("left", "right") for name in of_side}
+    assert_flops(report, expected)
+
+
+@tells_passes
+def test_gradients_that_no_name_tells_are_of_no_parameter_and_the_batch_is_none():
+    """Neither an index nor the only other array of a product makes an output the gradient of an argument."""
+    mesh = grid()
+    square = abstract(mesh, P("fsdp"), (WIDTH, WIDTH))
+    params, x = {"first": square, "others": [square, square]}, abstract(mesh, P("fsdp"), (BATCH, WIDTH))
+
+    def loss(params, x):
+        for weight in (params["first"], *params["others"]):
+            x = jnp.tanh(x @ weight)
+        return jnp.mean(x**2)
+
+    def gradients(params, x):
+        return tuple(jax.tree.leaves(jax.grad(loss)(params, x)))
+
+    report = program_report(gradients, params, x)
+    assert [(one.path, one.is_trained) for one in report.parameters] == [
+        ("params/first", False),
+        ("params/others/0", False),
+        ("params/others/1", False),
+    ]
+    assert any(words.startswith("Gradients are not of a") for words in layers_report(report).caveats)
+    assert_complete(report)
+    product = 2 * (BATCH // FSDP) * WIDTH * WIDTH
+    flops = [sums(report)[(path,)].get("backward_flops", 0) for path in paths(report)]
+    assert flops == [0, product, product]
+    assert sums(report)[()]["backward_flops"] == 3 * product
+
+
+@tells_passes
+def test_an_update_is_of_the_argument_that_it_is_computed_from():
+    """Outputs without keys, in another order than the arguments."""
+    mesh = grid()
+    first, second = (abstract(mesh, P("fsdp"), (WIDTH, WIDTH)) for _ in range(2))
+
+    def step(first, second, x):
+        def loss(weights):
+            return jnp.mean((jnp.tanh(x @ weights[0]) @ weights[1]) ** 2)
+
+        gradients = jax.grad(loss)((first, second))
+        return second - 0.1 * gradients[1], first - 0.1 * gradients[0]
+
+    report = program_report(step, first, second, abstract(mesh, P("fsdp"), (BATCH, WIDTH)))
+    assert [(one.path, one.is_trained) for one in report.parameters] == [("first", True), ("second", True)]
+    assert_complete(report)
+    product = 2 * (BATCH // FSDP) * WIDTH * WIDTH
+    assert [sums(report)[(path,)]["backward_flops"] for path in paths(report)] == [product, 2 * product]
+
+
+@tells_passes
+def test_sums_and_products_of_the_forward_pass_are_none_of_a_gradient():
+    """A gradient without a product is computed from them: of a scale, and of a router."""
+    mesh, experts = grid(), 4
+    params = {
+        "down": abstract(mesh, P(None, "tensor", "fsdp"), (experts, WIDTH, WIDTH)),
+        "router": abstract(mesh, P(), (WIDTH, experts)),
+        "scale": abstract(mesh, P(), (WIDTH,)),
+    }
+
+    def step(params, x):
+        def loss(params):
+            h = (x - jnp.mean(x**2, 0)) * params["scale"]
+            weights = jax.nn.softmax(h @ params["router"])
+            outputs = jnp.einsum("bd,edf->bef", h, params["down"])
+            return jnp.mean(jnp.einsum("bef,be->bf", outputs, weights) ** 2)
+
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+    report = program_report(step, params, abstract(mesh, P("fsdp"), (BATCH, WIDTH)))
+    assert [(one.path, one.is_trained) for one in report.parameters] == [
+        (f"params/{name}", True) for name in params
+    ]
+    assert_complete(report)
+    assert "forward_sent_nbytes" not in sums(report)[("params/scale",)]
+    product = 2 * (BATCH // FSDP) * WIDTH * WIDTH * experts // TENSOR
+    costs = sums(report)[("params/down",)]
+    assert (costs["forward_flops"], costs["backward_flops"]) == (product, 2 * product)
+
+
+@tells_passes
+def test_products_of_the_optimizer_are_none_of_the_backward_pass():
+    """In Muon, XLA transposes and renames them. They count for the parameter that they update."""
+    mesh = grid()
+    params = {name: abstract(mesh, P(), (WIDTH, 2 * WIDTH)) for name in ("key", "query")}
+
+    def orthogonal(x):
+        x = x / jnp.linalg.norm(x)
+        for _ in range(2):
+            x = 1.5 * x - 0.5 * (x @ x.T) @ x
+        return x
+
+    def step(params, mu, x):
+        def loss(params):
+            return jnp.mean((jnp.tanh(x @ params["query"]) * (x @ params["key"])) ** 2)
+
+        mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, jax.grad(loss)(params))
+        return jax.tree.map(lambda p, m: p - 0.1 * orthogonal(m), params, mu), mu
+
+    report = program_report(step, params, params, abstract(mesh, P("fsdp"), (BATCH, WIDTH)))
+    assert_complete(report)
+    product = 2 * (BATCH // FSDP) * WIDTH * 2 * WIDTH
+    for path in ("params/key", "params/query"):
+        costs = sums(report)[(path,)]
+        assert costs["backward_flops"] == product
+        assert costs["forward_flops"] > product
+    assert not any(name.endswith("flops") for name in sums(report).get((), ()))
 
 
 @tells_passes

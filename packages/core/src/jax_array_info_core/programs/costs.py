@@ -62,7 +62,9 @@ def _flops(parameters: Parameters) -> Iterator[_Share]:
     """Yield the operations of the products."""
     for product in parameters.products:
         name, of = product.instruction.op_name or "", parameters.of_product(product)
-        is_gradient = not name and of is not None and of not in product.reads  # XLA has dropped its name
+        is_gradient = (  # XLA has dropped its name
+            not name and of not in {None, *product.reads} and parameters.is_of_derivative(product)
+        )
         field = (
             "recomputed_flops"
             if REMATTED in name

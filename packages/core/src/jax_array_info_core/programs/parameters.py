@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from ..xla.hlo.flops import costs
 from ..xla.hlo.liveness import highest_buffers
 from ..xla.hlo.loops import executions
 from ..xla.hlo.module import PASSING, Instruction, Module
-from ..xla.hlo.source import pass_of
+from ..xla.hlo.source import REMATTED, pass_of
 from .collectives import computes
 from .donations import common_end
 from .lost_axes import Flow, moments_of_arguments
@@ -55,7 +55,8 @@ class Parameters:
     """Parameters of a program by the number of the argument, and what belongs to each of them.
 
     - An argument is trained if an output with its shape, dtype and keys is computed from a gradient, and if
-      its first use is in a derivative. Moments of an optimizer are neither.
+      its first use is in a derivative. Among several, the output is an update of the one that it contains.
+      Moments of an optimizer are not trained, and neither is a moving average of the model.
     - An argument that a product reads, with another operand that is computed or data, is a weight. It is a
       parameter also where it is not trained, and so are the floating arguments below the same name.
     - Not among them are data, from which a product computes a gradient of a parameter; integers; and
@@ -100,19 +101,13 @@ class Parameters:
         return None if argument is None else self._flow.number(argument)
 
     @cached_property
-    def _models(self) -> set[int]:
-        """Numbers of the leaves of models that look like moments: products read some of them.
-
-        Such are a reference and a teacher.
-        """
-        paths = [argument.path for argument in self._arguments]
-        roots = {
-            number: paths[number].split("/")[: -common_end(paths[number], paths[of])]
-            for number, of in self._moments.items()
-        }
-        read = {number for product in self.products for number in product.reads}
-        models = [root for number, root in roots.items() if number in read]
-        return {number for number, root in roots.items() if root in models}
+    def _by_type(self) -> dict[Any, list[int]]:
+        """Numbers of the floating arguments by shape and dtype."""
+        return by_key(
+            ((argument.shape, argument.dtype), number)
+            for number, argument in enumerate(self._arguments)
+            if _is_floating(argument.dtype)
+        )
 
     @cached_property
     def _alike(self) -> list[list[int]]:
@@ -127,18 +122,17 @@ class Parameters:
     def _like(self, place: int) -> list[int]:
         """Return the arguments that an output is most like: those of its shape, dtype and keys.
 
-        Without any, those of its shape and dtype whose path has the most keys in common with its end.
+        Without any, those of its shape and dtype whose path has the most keys in common with its end, which
+        are not all indices.
         """
         if self._alike[place]:
             return self._alike[place]
         output = self._outputs[place]
-        ends = {
-            number: common_end(argument.path, output.path)
-            for number, argument in enumerate(self._arguments)
-            if (argument.shape, argument.dtype) == (output.shape, output.dtype) and _is_floating(output.dtype)
-        }
+        alike = self._by_type.get((output.shape, output.dtype), ())
+        ends = {number: common_end(self._arguments[number].path, output.path) for number in alike}
         longest = max(ends.values(), default=0)
-        return [number for number, end in ends.items() if end == longest > 0]
+        is_named = not all(map(str.isdecimal, output.path.split("/")[::-1][:longest]))
+        return [number for number, end in ends.items() if end == longest and is_named]
 
     def _way(self, place: int) -> list[tuple[Value, Instruction]]:
         """Return the values on the way of a gradient to an output, nearest to the output first."""
@@ -147,26 +141,36 @@ class Parameters:
         return self._ways[place]
 
     def _walk(self, value: Value) -> list[tuple[Value, Instruction]]:
+        """Return the values on the way of a gradient to a value. Those of the forward pass are none."""
         way = [*self._dataflow.walk(value, stops=self._ends)]
         for at, instruction in way:
             if instruction.opcode == "scatter":  # of a lookup, added to the gradient of another use
                 added = Value(at.computation, instruction.operands[0])
                 way += self._dataflow.walk(added, stops=self._ends)
-        return way
+        return [(at, instruction) for at, instruction in way if not _is_forward(instruction)]
 
     @cached_property
-    def _product_ids(self) -> set[int]:
-        return {id(product.instruction) for product in self.products}
+    def _is_of_derivative(self) -> dict[int, bool]:
+        """Whether each product is of a derivative, by the ``id`` of its instruction."""
+        return {id(product.instruction): self.is_of_derivative(product) for product in self.products}
+
+    def is_of_derivative(self, product: Product) -> bool:
+        """Return whether a product is of a derivative, and not of the optimizer, as in Muon.
+
+        Products lose their names where XLA transposes them. Those of a derivative depend on no moments.
+        """
+        name = product.instruction.op_name
+        if name or not self.tells_passes:
+            return not self.tells_passes or pass_of(name) is not None
+        way = self._dataflow.walk(product.value, stops=lambda one: pass_of(one.op_name) is not None)
+        return self._moments.keys().isdisjoint(self._flow.number(value) for value, _ in way)
 
     def _ends(self, instruction: Instruction) -> bool:
-        """Return whether an operation computes a gradient from other values, or is none of a gradient.
-
-        An optimizer can have products of its own, such as Muon. They have a name, and are of no pass.
-        Products of gradients lose their names where XLA transposes them.
-        """
-        if id(instruction) in self._product_ids:
-            name = instruction.op_name
-            return not (self.tells_passes and name) or pass_of(name) is not None
+        """Return whether an operation computes a gradient from other values, or is none of a gradient."""
+        if _is_forward(instruction):
+            return True
+        if id(instruction) in self._is_of_derivative:
+            return self._is_of_derivative[id(instruction)]
         plain = instruction.opcode.removesuffix("-start").removesuffix("-done")
         is_passed = plain in _WAY or ASYNC_COLLECTIVE in instruction.custom_call_target
         return not (is_passed or instruction.opcode in _WAY or is_elementwise(instruction))
@@ -174,13 +178,30 @@ class Parameters:
     @cached_property
     def trained(self) -> dict[int, list[int]]:
         """Places of the outputs of each trained argument, which replace it or are its gradient."""
+        places = [place for place in range(len(self._outputs)) if self._is_from_gradient(place)]
+        changed = {place: self._changed_by(place) for place in places}
+        alone = {numbers[0] for numbers in changed.values() if len(numbers) == 1}
         trained: dict[int, list[int]] = {}
-        for place in range(len(self._outputs)):
-            like = [number for number in self._like(place) if number not in self._moments]
-            near = [number for number in like if self._is_derived(number)]
-            if len(near) == 1 and self._is_from_gradient(place):
+        for place, numbers in changed.items():
+            like = self._candidates(self._like(place))
+            near = [number for number in like or numbers if number in numbers] or like
+            is_average = len(numbers) > 1 and not alone.isdisjoint({*numbers} - {*near})
+            if len(near) == 1 and not is_average:
                 trained.setdefault(near[0], []).append(place)
         return trained
+
+    def _changed_by(self, place: int) -> list[int]:
+        """Return the arguments that an output may be the update of: it is computed from them one by one.
+
+        Several for an average, as of a target network. None for a gradient.
+        """
+        way, output = self._way(place), self._outputs[place]
+        read = set() if self._is_gradient(way) else {self._flow.number(value) for value, _ in way}
+        alike = self._by_type.get((output.shape, output.dtype), ())
+        return self._candidates(number for number in alike if number in read)
+
+    def _candidates(self, numbers: Iterable[int]) -> list[int]:
+        return [number for number in numbers if number not in self._moments and self._is_derived(number)]
 
     def _is_from_gradient(self, place: int) -> bool:
         # A combined collective has the names of all its arrays.
@@ -216,15 +237,47 @@ class Parameters:
         return found
 
     @cached_property
+    def _parts(self) -> dict[bool, list[Product]]:
+        """The products of gradients and of the optimizer, and the others."""
+        return by_key((product.value in self._of_gradient, product) for product in self.products)
+
+    @cached_property
+    def _models(self) -> set[int]:
+        """Numbers of the leaves of other models that are like those of the trained one.
+
+        Such are a reference and a teacher, which look like moments, and a target network, which returns
+        changed. Products read some leaves of each.
+        """
+        keys = [argument.path.split("/") for argument in self._arguments]
+        ends = {
+            (self._arguments[number].shape, *keys[number][first:])
+            for number in self.trained
+            for first in range(len(keys[number]))
+        }
+        roots: dict[int, list[str]] = {}
+        for number, argument in enumerate(self._arguments):
+            for first, _ in enumerate(keys[number] if number not in self.trained else ()):
+                if (argument.shape, *keys[number][first:]) in ends:
+                    roots.setdefault(number, keys[number][:first])
+        read = {number for product in self._parts.get(False, ()) for number in product.reads}
+        models = {
+            tuple(keys[number][:end])
+            for number in read - self.trained.keys()
+            if number is not None
+            for end in range(1, len(keys[number]))
+        }
+        return {number for number, root in roots.items() if tuple(root) in models}
+
+    @cached_property
     def numbers(self) -> Mapping[int, None]:
         """Numbers of the parameters, in the order of the arguments."""
-        parts = by_key((product.value in self._of_gradient, product) for product in self.products)
-        gradients, others = parts.get(True, ()), parts.get(False, ())
+        gradients, others = self._parts.get(True, ()), self._parts.get(False, ())
         data = {number for product in gradients for number in product.reads}
         weights = {
             number
             for product in others
             if not {None, *data}.isdisjoint(product.reads)
+            and pass_of(product.instruction.op_name) != "backward"
             for number in product.reads
         }
         names = {number: one.path.partition("/")[0] for number, one in enumerate(self._arguments)}
@@ -239,7 +292,7 @@ class Parameters:
             if names[number] in below
             and _is_floating(argument.dtype)
             and number not in never
-            and (self._is_derived(number) or not self.trained)
+            and (number in self._models or self._is_derived(number) or not self.trained)
         }
         return dict.fromkeys(sorted(frozen | self.trained.keys()))
 
@@ -249,6 +302,7 @@ class Parameters:
         return {
             number
             for place, alike in enumerate(self._alike)
+            if not (self._is_from_gradient(place) and self._is_gradient(self._way(place)))
             for number in alike
             if self._argument(self._flow.start(place)) != number
         }
@@ -274,7 +328,7 @@ class Parameters:
     def rows(self) -> tuple[Parameter, ...]:
         """Return the parameters as rows of a report."""
         moments = by_key(
-            (of, self._arguments[number].path)
+            (self._owners.get(number, of), self._arguments[number].path)
             for number, of in self._moments.items()
             if number not in self._models
         )
@@ -288,6 +342,24 @@ class Parameters:
             )
             for number in self.numbers
         )
+
+    @cached_property
+    def _owners(self) -> dict[int, int]:
+        """The parameter of each moment that is read for the update of one parameter only.
+
+        Names do not tell the moments of two models with the same tree.
+        """
+        read = by_key(
+            (self._flow.number(value), number)
+            for number, places in self.trained.items()
+            for place in places
+            for value, _ in self._way(place)
+        )
+        return {
+            moment: numbers[0]
+            for moment, numbers in read.items()
+            if moment is not None and len(set(numbers)) == 1
+        }
 
     def _held_gradients(self) -> Iterator[tuple[int, int]]:
         """Yield the parameter and the bytes of each gradient that is an output or live at the peak."""
@@ -318,7 +390,7 @@ class Parameters:
         computed = [instruction for _, instruction in way if _is_first_use(instruction)]
         if computed and pass_of(computed[0].op_name) == "backward":
             return True
-        products = (one for one in computed if id(one) in self._product_ids)
+        products = (one for one in computed if id(one) in self._is_of_derivative)
         return all(self._flow.number(value) is None for value, _ in way) and all(map(self._ends, products))
 
 
@@ -326,6 +398,16 @@ def _is_first_use(instruction: Instruction) -> bool:
     """Return whether an operation computes something of an array, and does not only store or send it."""
     is_stored = instruction.opcode == "dynamic-update-slice"
     return computes(instruction) and not (is_stored or ASYNC_COLLECTIVE in instruction.custom_call_target)
+
+
+def _is_forward(instruction: Instruction) -> bool:
+    """Return whether an operation computes something in the forward pass, which the backward pass may repeat.
+
+    A combined collective has the names of all its arrays.
+    """
+    name = instruction.op_name or ""
+    is_named = REMATTED in name or pass_of(name) == "forward"
+    return is_named and computes(instruction) and not instruction.groups
 
 
 def _is_floating(dtype: str) -> bool:
