@@ -249,6 +249,24 @@ def test_a_collective_that_asynchronous_fusions_continue_counts_once():
     assert found[0].is_async
 
 
+def test_another_collective_with_the_channel_of_an_asynchronous_one_counts_too():
+    """TPU gives the sum of an all-reduce-scatter fusion the channel of a gather."""
+    start = gather(
+        "1", "start", '(f32[16]{0}, f32[64]{0}) custom-call(%g.1), custom_call_target="AsyncCollectiveStart"'
+    )
+    done = gather("3", "done", 'f32[64]{0} custom-call(%a.3, %g.3), custom_call_target="AsyncCollectiveDone"')
+    found, _ = moved(
+        P,
+        "%s = (f32[16]{0}, f32[64]{0}) fusion(%p), kind=kCustom, calls=%start",
+        "%b = f32[16]{0} get-tuple-element(%s), index=0",
+        "%d = f32[64]{0} fusion(%b), kind=kCustom, calls=%done",
+        "%z = s32[] constant(0)",
+        "%f = f32[4]{0} fusion(%p, %z), calls=%all-reduce-scatter",
+        before=start + done + SCATTER.replace("channel_id=1", "channel_id=7"),
+    )
+    assert sorted(row[0] for row in rows(found)) == ["all-gather", "reduce-scatter"]
+
+
 def test_equal_channels_alone_do_not_make_collectives_one():
     """A function that is called twice may have its channel twice."""
     line = "%{} = f32[16]{{0}} all-reduce(%p), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, to_apply=%add"

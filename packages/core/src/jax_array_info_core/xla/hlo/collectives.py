@@ -227,20 +227,19 @@ class _Reader:
         self.listed: dict[tuple[bytes, ...], NDArray[np.int64]] = {}
         self.groups: dict[tuple[tuple[int, ...], bytes], NDArray[np.int64]] = {}
         """Groups. Few of them differ: equal ones are one array."""
-        self.started: dict[tuple[str, str], int] = {}
-        """Channels of the collectives that TPU's asynchronous fusions start, by computation and name."""
+        self.started: dict[tuple[str, str], tuple[Any, ...]] = {}
+        """Collectives that TPU's asynchronous fusions start, by computation and name, as of ``_identity``."""
         for computation in dataflow.module.computations.values():
             for instruction in computation.where(_moving):
                 if "AsyncCollectiveStart" in instruction.custom_call_target:
                     for name in instruction.operands:
-                        self.started[computation.name, name] = computation.by_name[name].op.channel_id
+                        self.started[computation.name, name] = _identity(computation.by_name[name])
 
     def is_continued(self, computation: Computation, instruction: Instruction) -> bool:
         """Return whether a collective is one that another asynchronous fusion starts."""
-        channel = instruction.op.channel_id
         return (
-            channel > 0
-            and channel in self.started.values()
+            instruction.op.channel_id > 0
+            and _identity(instruction) in self.started.values()
             and (computation.name, instruction.name) not in self.started
             and "fusion" in self._callers(computation)
         )
@@ -369,6 +368,11 @@ class _Reader:
                 part = instruction.shapes[0]
                 return part if math.prod(part.dims) * group_size == math.prod(operand.dims) else None
         return None
+
+
+def _identity(instruction: Instruction) -> tuple[Any, ...]:
+    """Return what the parts of a collective have in common. Others can have its channel, too."""
+    return instruction.op.channel_id, instruction.opcode, *(shape.dims for shape in instruction.shapes)
 
 
 def _arrays(
