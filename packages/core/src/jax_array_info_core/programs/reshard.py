@@ -72,8 +72,8 @@ def reshard_report(
     tree, target = opened(tree), opened(target)
     source = placed_leaves(tree)
     targets, shorter = targets_of(source, target)
-    are_reports = TreeReport in (type(tree), type(target))
-    places = Places(are_positions=are_reports or any(map(is_without_devices, [*source.leaves, *targets])))
+    are_plans = map(is_without_devices, [*source.leaves, *targets])
+    places = Places(are_positions=TreeReport in (type(tree), type(target)) or any(are_plans))
     pairs = resolved(source, targets, places)
     if compiled and places.are_positions:
         raise UnsupportedValueError(
@@ -86,7 +86,6 @@ def reshard_report(
     memory = Peaks(moves_of(pairs, received.shards))
     device_count, device_nbytes = received.totals()
     parts = [row.process_nbytes for row in rows if row.process_nbytes is not None]
-    are_known = len(parts) == len(rows) and not places.are_positions
     dtypes = {leaf.row.path: leaf.dtype for leaf in source.leaves}
     ways, by_device = _ways(memory, dtypes if compiled else None)
     return ReshardReport(
@@ -99,9 +98,9 @@ def reshard_report(
         device_count=max(1, device_count),
         device_nbytes=device_nbytes,
         nbytes=sum(row.nbytes for row in rows),
-        restored_nbytes=memory.restored_nbytes,
+        restored_nbytes=int(memory.after[: len(memory.ids)].max(initial=0)),
         shorter_count=shorter,
-        process_nbytes=sum(parts) if are_known else None,
+        process_nbytes=None if places.are_positions or len(parts) < len(rows) else sum(parts),
         ways=ways,
         peaks=by_device,
         hbm_nbytes=hbm,

@@ -138,15 +138,14 @@ def _ways_table(report: ReshardReport) -> Table:
 
 def _devices_table(report: ReshardReport) -> Table:
     """Return the table of devices, those that are alike in one row, the fullest first."""
-    names = [way.name for way in report.ways]
 
     def row(peaks: DevicePeaks) -> Row:
-        figures = dict(zip(names, peaks.peaks, strict=True))
+        figures = zip(report.ways, peaks.peaks, strict=True)
         return {
             "devices": peaks.devices,
             "now": format_bytes(peaks.before_nbytes),
             "moved": format_bytes(peaks.after_nbytes),
-            **{name: size_words(nbytes) for name, nbytes in figures.items() if name != "from files"},
+            **{way.name: size_words(nbytes) for way, nbytes in figures if way.name != "from files"},
         }
 
     def rest(others: Sequence[DevicePeaks]) -> Row:

@@ -66,11 +66,8 @@ def missing_elements(shape: Sequence[int], source: HeldShards | None, target: He
     """
     missing = _overlaps(shape, target, target)
     if source is not None:
-        if np.array_equal(source.ids, target.ids):
-            missing -= _overlaps(shape, source, target)
-        else:
-            _, held, wanted = np.intersect1d(source.ids, target.ids, assume_unique=True, return_indices=True)
-            missing[wanted] -= _overlaps(shape, source.of(held), target.of(wanted))
+        _, held, wanted = np.intersect1d(source.ids, target.ids, assume_unique=True, return_indices=True)
+        missing[wanted] -= _overlaps(shape, source.of(held), target.of(wanted))
     return missing
 
 

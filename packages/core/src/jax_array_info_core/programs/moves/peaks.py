@@ -97,15 +97,6 @@ class Peaks:
         """Bytes of all leaves at the end."""
         return self.before + self._sum(new - old for _, new, old in self._steps())
 
-    @property
-    def restored_nbytes(self) -> int:
-        """Bytes of the shards of all leaves at the end. Leaves that are the same array stay so."""
-        leaves = {
-            (kept := move.path.kind == "kept", move.name if kept else move.row.path): move
-            for move in self.moves
-        }
-        return sum(move.shard_nbytes(move.after) for move in leaves.values())
-
     def put(self, name: WayName) -> tuple[Bytes, MoveWay]:
         """Return the peaks of ``jax.device_put``, at once or leaf by leaf."""
         replaces = name == "leaf by leaf"
@@ -207,7 +198,8 @@ class Peaks:
         alive: dict[str, tuple[Bytes, Bytes]] = {}
         for number, move in enumerate(self.moves):
             shared = np.sort(move.after.order)[move.path.shared]
-            own, gathered = self._on(move, move.before, shared), self._gathered(move)
+            nbytes = (move.row.nbytes or 0) * (move.path.kind == "host")
+            own, gathered = self._on(move, move.before, shared), self._filled(move.after, on_host=nbytes)
             earlier, on_host = alive.pop(move.name, (own, np.zeros_like(own)))
             own, gathered = np.minimum(own, earlier), np.maximum(gathered, on_host)
             if number < last[move.name]:
@@ -218,23 +210,23 @@ class Peaks:
     def _in_flight(self, move: Move) -> Bytes:
         """Return the bytes of a leaf that are needed only while it moves."""
         nbytes = move.row.nbytes or 0
-        flight = np.zeros(self._size, self._dtype)
         if move.path.kind == "sliced":  # all slices, of which one stays
-            flight[np.searchsorted(self.ids, move.before.order)] = nbytes
-        elif move.path.kind == "compared":
-            places = np.searchsorted(self.ids, move.after.order)
-            count = move.after.process_count or 0
-            # On a CPU, the value may be the memory of the device.
-            flight[places] = nbytes * (compared_copies(count) - (move.after.platform == "cpu"))
-            flight[self._hosts[places]] = nbytes * count
-        return flight
+            return self._filled(move.before, nbytes)
+        if move.path.kind != "compared":
+            return self._filled(move.after)
+        count = move.after.process_count or 0
+        # On a CPU, the value may be the memory of the device.
+        copies = compared_copies(count) - (move.after.platform == "cpu")
+        return self._filled(move.after, nbytes * copies, nbytes * count)
 
-    def _gathered(self, move: Move) -> Bytes:
-        """Return the bytes of a leaf that is gathered on its host."""
-        gathered = np.zeros(self._size, self._dtype)
-        if move.path.kind == "host":
-            gathered[self._hosts[np.searchsorted(self.ids, move.before.order)]] = move.row.nbytes or 0
-        return gathered
+    def _filled(self, place: Place, on_device: int = 0, on_host: int = 0) -> Bytes:
+        """Return bytes on each device of a place, and bytes on each of their hosts."""
+        filled = np.zeros(self._size, self._dtype)
+        if on_device or on_host:
+            places = np.searchsorted(self.ids, place.order)
+            filled[places] = on_device
+            filled[self._hosts[places]] = on_host
+        return filled
 
     def _on(self, move: Move, place: Place, shared: NDArray[np.int64] = _NO_IDS) -> Bytes:
         """Return the bytes of a leaf at a place, but on devices that share them with its other place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,14 +36,19 @@ class PlacedMesh(NamedTuple):
     """A mesh with the ids of its devices."""
 
     axes: MeshAxes
-    ids: np.ndarray[Any, Any] | None
+    ids: np.ndarray[Any, Any] | None = None
     """Device ids in the shape of the mesh; None for the positions 0…n-1."""
-    processes: Processes | None
+    processes: Processes | None = None
     """Devices by process; None if the processes are not known."""
     platform: str | None = None
     """Platform of the devices; None for positions."""
     mesh: Any = None
     """JAX's mesh; None for a mesh of a report."""
+
+    @property
+    def key(self) -> Hashable:
+        """The axes and the devices: equal for equal meshes."""
+        return self.axes.names, self.axes.sizes, None if self.ids is None else self.ids.tobytes()
 
 
 class Place(NamedTuple):
@@ -135,12 +141,9 @@ def placed_leaves(tree: Any) -> PlacedLeaves:
     flattened = tree_leaves(tree)
     leaves = []
     for row, mesh, leaf in zip(report.rows, meshes, flattened.leaves, strict=True):
-        if type(leaf.value) is ArrayFacts:
-            leaves.append(PlacedLeaf(row, mesh, facts=leaf.value))
-        else:
-            sharding = attribute(leaf.value, "sharding")
-            known = sharding if is_sharding(sharding) else None
-            leaves.append(PlacedLeaf(row, mesh, known, attribute(leaf.value, "dtype")))
+        sharding, dtype = (attribute(leaf.value, name) for name in ("sharding", "dtype"))
+        facts = leaf.value if type(leaf.value) is ArrayFacts else None
+        leaves.append(PlacedLeaf(row, mesh, sharding if is_sharding(sharding) else None, dtype, facts))
     return PlacedLeaves(leaves, flattened.side_paths)
 
 
@@ -211,10 +214,9 @@ class Places:
         mesh = sharding.mesh
         if id(mesh) not in self._meshes:
             axes, ids, platform, _ = mesh_placement(mesh)
-            placed = PlacedMesh(axes, None, None)
-            if ids is not None and not self.are_positions:
-                placed = PlacedMesh(axes, ids, device_processes(sharding), platform, mesh)
-            self._meshes[id(mesh)] = mesh, placed  # kept, so that its id stays its own
+            is_placed = ids is not None and not self.are_positions
+            placed = (ids, device_processes(sharding), platform, mesh) if is_placed else ()
+            self._meshes[id(mesh)] = mesh, PlacedMesh(axes, *placed)  # kept, so that its id stays its own
         return self._meshes[id(mesh)][1]
 
     def _of_row(self, row: TreeRow, mesh: TreeMesh | None, memory_kind: str | None) -> Place | None:
@@ -224,7 +226,7 @@ class Places:
         if mesh.device_count > MAX_DEVICES:
             return None
         if mesh.axes is not None and row.spec is not None:
-            return self.of_spec(row, PlacedMesh(mesh.axes, None, None), row.spec, memory_kind)
+            return self.of_spec(row, PlacedMesh(mesh.axes), row.spec, memory_kind)
         shape, counts = row.shape, shard_counts(row)
         if counts is None or math.prod(counts) * row.replicas != mesh.device_count:
             return None

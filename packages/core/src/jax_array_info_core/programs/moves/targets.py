@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,9 +78,11 @@ def resolved(
     """
     found: list[tuple[TreeRow, Place | None, Place | None]] = []
     problems: list[tuple[str, str]] = []
-    only_mesh = _only_mesh(source, places)
-    for leaf, entry in zip(source.leaves, targets, strict=True):
-        before = after = places.of_leaf(leaf)
+    now = [places.of_leaf(leaf) for leaf in source.leaves]
+    meshes = {mesh.key: mesh for place in now if place is not None and (mesh := place.mesh) is not None}
+    only_mesh = next(iter(meshes.values())) if len(meshes) == 1 else None
+    for leaf, before, entry in zip(source.leaves, now, targets, strict=True):
+        after = before
         if before is not None and entry is not None:
             try:
                 after = _target_place(leaf.row, entry, before, only_mesh, places)
@@ -129,21 +131,3 @@ def _target_place(
     if problems := strict_problems(shape, mesh.axes.shape, spec):
         raise SpecError(problems)
     return places.of_spec(row, mesh, spec, memory_kind)
-
-
-def _only_mesh(source: PlacedLeaves, places: Places) -> PlacedMesh | None:
-    """Return the mesh of a tree, if it has exactly one."""
-    meshes: dict[Hashable, PlacedMesh] = {}
-    for leaf in source.leaves:
-        if leaf.sharding is not None and is_named(leaf.sharding):
-            try:
-                mesh = places.mesh(leaf.sharding)
-            except LayoutError:  # the mesh is empty
-                continue
-        elif leaf.mesh is not None and leaf.mesh.axes is not None and leaf.facts is None:
-            mesh = PlacedMesh(leaf.mesh.axes, None, None)
-        else:
-            continue
-        key = (mesh.axes.names, mesh.axes.sizes, None if mesh.ids is None else mesh.ids.tobytes())
-        meshes.setdefault(key, mesh)
-    return next(iter(meshes.values())) if len(meshes) == 1 else None

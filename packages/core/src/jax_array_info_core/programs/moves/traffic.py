@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ class Moved(NamedTuple):
     """Bytes that come from other processes; None if the processes are not known."""
     each: NDArray[Any]
     """Bytes that each device of the target receives."""
+    ids: NDArray[np.int64]
+    """Ids of these devices, ascending."""
 
 
 class ReceivedBytes:
@@ -38,9 +41,7 @@ class ReceivedBytes:
     def __init__(self) -> None:
         self._held: dict[Hashable, HeldShards] = {}
         self._moved: dict[Hashable, Moved] = {}
-        self._owners: dict[int, tuple[Processes, NDArray[np.int64], NDArray[np.int64]]] = {}
-        self._sums: dict[int, tuple[HeldShards, NDArray[Any]]] = {}
-        self._bound = 0
+        self._counts = Counter[Hashable]()
 
     def add(self, row: TreeRow, before: Place, after: Place) -> Moved:
         """Add the bytes of a leaf, and return them. The place after has a layout."""
@@ -51,8 +52,8 @@ class ReceivedBytes:
         has_owners = before.processes is not None and after.processes is not None
         is_from_host = have is None or (is_uncommitted(row) and before.process_count == 1)
         key = (row.shape, row.dtype, id(have), id(want), is_other_memory, has_owners, is_from_host)
-        moved = self._moved.get(key)
-        if moved is None:
+        self._counts[key] += 1
+        if key not in self._moved:
             shape: tuple[int, ...] = row.shape  # type: ignore[assignment]  # it has a size
             bits = row.bits or 0
             received = _nbytes(missing_elements(shape, None if is_other_memory else have, want), bits)
@@ -60,25 +61,22 @@ class ReceivedBytes:
             if after.processes is not None and is_from_host:
                 foreign = 0  # each process has the data
             elif after.processes is not None and before.processes is not None and have is not None:
-                owners = self._owners_of(before.processes, have), self._owners_of(after.processes, want)
-                foreign = _sum(_nbytes(missing_in_process(shape, have, want, *owners), bits))
-            moved = self._moved[key] = Moved(int(max(received)), _sum(received), foreign, received)
-        self._bound += moved.device_nbytes
-        sums = self._sums.get(id(want), (want, np.zeros(len(want.ids), np.int64)))[1]
-        if self._bound >= _INT64_SUM:
-            sums = sums.astype(object)
-        self._sums[id(want)] = want, sums + moved.each
-        return moved
+                owners = _owners(before.processes, have), _owners(after.processes, want)
+                foreign = sum(_nbytes(missing_in_process(shape, have, want, *owners), bits).tolist())
+            each = received.tolist()
+            self._moved[key] = Moved(max(each), sum(each), foreign, received, want.ids)
+        return self._moved[key]
 
     def totals(self) -> tuple[int, int]:
         """Return the number of devices, and the bytes on the one that receives the most."""
-        if not self._sums:
-            return 0, 0
-        ids = np.unique(np.concatenate([want.ids for want, _ in self._sums.values()]))
-        totals = np.zeros(len(ids), object if self._bound >= _INT64_SUM else np.int64)
-        for want, sums in self._sums.values():
-            totals[np.searchsorted(ids, want.ids)] += sums
-        return len(ids), int(max(totals))
+        ids = np.unique(
+            np.concatenate([np.array([], np.int64), *(moved.ids for moved in self._moved.values())])
+        )
+        most = sum(moved.device_nbytes * self._counts[key] for key, moved in self._moved.items())
+        totals = np.zeros(len(ids), np.int64 if most < _INT64_SUM else object)
+        for key, moved in self._moved.items():
+            totals[np.searchsorted(ids, moved.ids)] += moved.each.astype(totals.dtype) * self._counts[key]
+        return len(ids), int(totals.max(initial=0))
 
     def shards(self, layout: ShardingLayout) -> HeldShards:
         """Return the shard on each device, the same object for layouts with the same device ids."""
@@ -87,21 +85,12 @@ class ReceivedBytes:
             self._held[key] = held_shards(layout)
         return self._held[key]
 
-    def _owners_of(self, processes: Processes, shards: HeldShards) -> NDArray[np.int64]:
-        """Return the process of each device."""
-        if id(processes) not in self._owners:
-            ids = np.concatenate([np.array(devices, np.int64) for _, devices in processes])
-            owners = np.repeat([owner for owner, _ in processes], [len(devices) for _, devices in processes])
-            order = np.argsort(ids)
-            self._owners[id(processes)] = processes, ids[order], owners[order]
-        _, ids, owners = self._owners[id(processes)]
-        return owners[np.searchsorted(ids, shards.ids)]
+
+def _owners(processes: Processes, shards: HeldShards) -> NDArray[np.int64]:
+    """Return the process of each device."""
+    owners = {device: owner for owner, devices in processes for device in devices}
+    return np.array([owners[device] for device in shards.ids.tolist()])
 
 
 def _nbytes(elements: NDArray[Any], bits: int) -> NDArray[Any]:
     return -(-elements * bits // 8)
-
-
-def _sum(received: NDArray[Any]) -> int:
-    is_small = int(max(received)) * len(received) < _INT64_SUM
-    return int(received.sum()) if is_small else sum(received.tolist())
