@@ -225,7 +225,8 @@ def _lines(report: ReshardReport) -> list[str]:
     return changed_meshes(report) + that_apply(
         (mesh, f"mesh: {meshes_words(mesh)}"),
         (report.restored_nbytes and not report.ways, f"between live arrays; {restored}"),
-        *((way.reason, f"{way.name} is not possible: {way.reason}") for way in report.ways),
+        # The first line has the reason of the two ways of jax.device_put.
+        *((way.reason, f"{way.name} is not possible: {way.reason}") for way in report.ways[2:]),
         (sent is not None, f"the compiled program sends {format_bytes(sent or 0)} per device; {least}"),
         (report.rows and report.process_nbytes == 0, "from other processes: none"),
         (report.shorter_count, shorter_leaves_words(report.shorter_count)),
