@@ -213,12 +213,28 @@ class Parameters:
         )
 
     def _is_derived(self, number: int) -> bool:
-        """Return whether what an argument is first used for belongs to a derivative, as far as names tell."""
+        """Return whether what an argument is first used for belongs to a derivative.
+
+        Where names do not tell, all counts that is not on the way of an output, unlike the use of a moment.
+        """
         argument = self._flow.argument(number)
-        if argument is None or not self.tells_passes or number in self._multiplied:
+        if argument is None or number in self._multiplied:
             return argument is not None
         users = self._dataflow.consumers(argument, is_end=_is_first_use)
-        return any(_is_first_use(user) and pass_of(user.op_name) is not None for user in users)
+        return any(_is_first_use(user) and self._is_used_in_derivative(user) for user in users)
+
+    def _is_used_in_derivative(self, user: Instruction) -> bool:
+        return pass_of(user.op_name) is not None if self.tells_passes else id(user) not in self._on_ways
+
+    @cached_property
+    def _on_ways(self) -> set[int]:
+        """The ``id`` of each operation on the way of a gradient."""
+        return {
+            id(instruction)
+            for place in range(len(self._outputs))
+            if self._is_from_gradient(place)
+            for _, instruction in self._way(place)
+        }
 
     @cached_property
     def _multiplied(self) -> set[int | None]:
