@@ -396,6 +396,26 @@ def test_two_models_with_the_same_keys_have_their_own_gradients_and_moments(key)
     assert_flops(report, expected)
 
 
+def test_data_in_the_argument_of_the_parameters_are_none():
+    """Here, one argument has the model, a frozen part of it and the batch."""
+
+    def step(state):
+        def loss(params):
+            error = predict(params, predict(state["frozen"], state["batch"]["x"])) - state["batch"]["y"]
+            return jnp.mean(state["batch"]["mask"] * error**2)
+
+        gradient = jax.grad(loss)(state["params"])
+        return {**state, "params": jax.tree.map(lambda p, g: p - 0.1 * g, state["params"], gradient)}
+
+    mesh = grid()
+    x = abstract(mesh, P("fsdp"), (BATCH, LENGTH, WIDTH))
+    batch = {"mask": x, "tokens": abstract(mesh, P("fsdp"), (BATCH,), "int32"), "x": x, "y": x}
+    report = program_report(step, {"batch": batch, "frozen": small(), "params": small()})
+    assert paths(report) == [f"state/{part}/{name}" for part in ("frozen", "params") for name in small()]
+    assert_complete(report)
+    assert_flops(report, {"state/frozen/up": (1, 0), "state/params/up": (1, 1), "state/params/down": (1, 2)})
+
+
 @tells_passes
 def test_gradients_that_no_name_tells_are_of_no_parameter_and_the_batch_is_none():
     """Neither an index nor the only other array of a product makes an output the gradient of an argument."""

@@ -58,7 +58,8 @@ class Parameters:
       its first use is in a derivative. Among several, the output is an update of the one that it contains.
       Moments of an optimizer are not trained, and neither is a moving average of the model.
     - An argument that a product reads, with another operand that is computed or data, is a weight. It is a
-      parameter also where it is not trained, and so are the floating arguments below the same name.
+      parameter also where it is not trained, and so are the floating arguments below the same name; in an
+      argument with data, those in its part without data.
     - Not among them are data, from which a product computes a gradient of a parameter; integers; and
       arguments that return changed, such as a cache.
 
@@ -276,13 +277,13 @@ class Parameters:
                 if (argument.shape, *keys[number][first:]) in ends:
                     roots.setdefault(number, keys[number][:first])
         read = {number for product in self._parts.get(False, ()) for number in product.reads}
-        models = {
-            tuple(keys[number][:end])
-            for number in read - self.trained.keys()
-            if number is not None
-            for end in range(1, len(keys[number]))
-        }
+        models = self._containers(read - self.trained.keys())
         return {number for number, root in roots.items() if tuple(root) in models}
+
+    def _containers(self, numbers: Iterable[int | None]) -> set[tuple[str, ...]]:
+        """Return the beginnings of the paths of some arguments, without the whole paths of several keys."""
+        paths = [self._arguments[number].path.split("/") for number in numbers if number is not None]
+        return {tuple(keys[:end]) for keys in paths for end in range(1, max(len(keys), 2))}
 
     @cached_property
     def numbers(self) -> Mapping[int, None]:
@@ -296,16 +297,15 @@ class Parameters:
             and pass_of(product.instruction.op_name) != "backward"
             for number in product.reads
         }
-        names = {number: one.path.partition("/")[0] for number, one in enumerate(self._arguments)}
-        of_trained = {names[number] for number in self.trained}
-        of_data = {names[number] for number in data if number is not None}
-        of_data |= {names[number] for number, one in enumerate(self._arguments) if _is_label(one)}
-        below = of_trained | ({names[number] for number in weights if number is not None} - of_data)
+        labels = {number for number, one in enumerate(self._arguments) if _is_label(one)}
+        of_trained = self._containers(self.trained)
+        of_weights = {root for root in self._containers(weights) if len(root) == 1 or root[:1] in of_trained}
+        below = (of_trained | of_weights) - self._containers({*data, *labels} - self.trained.keys())
         never = {*data, *({*self._changed, *self._moments} - self._models)}
         frozen = {
             number
             for number, argument in enumerate(self._arguments)
-            if names[number] in below
+            if not below.isdisjoint(self._containers((number,)))
             and _is_floating(argument.dtype)
             and number not in never
             and (number in self._models or self._is_derived(number) or not self.trained)
