@@ -331,6 +331,14 @@ def test_values_that_jax_has_no_dtype_for_are_left_out():
             jax.device_put(value, on(range(8)))
 
 
+@pytest.mark.parametrize("dtype", [jnp.int4, jnp.int8, jnp.float32])
+def test_a_restore_reads_values_as_numpy_has_them(dtype):
+    """A device packs two int4 into a byte, and NumPy none."""
+    tree = {"w": jax.ShapeDtypeStruct(SHAPE, dtype, sharding=on(range(8)))}
+    files = way(reshard_report(tree, on(range(8), P(None, "d"))), "from files")
+    assert (files.host_nbytes, files.host_bound) == (np.zeros(SHAPE, dtype).nbytes, "at most")
+
+
 def test_plans_have_bounds_since_their_processes_are_not_known():
     report = reshard_report(planned(P("d"), shape=SHAPE), P(None, "d"))
     put = way(report, "at once")

@@ -116,9 +116,12 @@ class Peaks:
 
         It makes an array for each path.
         """
-        made = self._sum(self._on(move, move.after) for move in self.moves)
-        read = made.copy()
-        np.add.at(read, self._hosts, made[: len(self.ids)])
+        read = self._sum([])
+        for move in self.moves:
+            made = self._on(move, move.after)
+            # NumPy has at least a byte for each element.
+            np.add.at(made, self._hosts, made[: len(self.ids)] * -(-8 // (move.row.bits or 8)))
+            read = read + made
         return read, self.way("from files", read, None, "at most")
 
     def refusal(self) -> str | None:
