@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jax_array_info import timeline_report
-from jax_array_info_cli.launch import NOTE, recompiles
+from jax_array_info_cli.launch import NOTE, print_message, recompiles
 from jax_array_info_cli.launch.recompiles import Recompilations
 from tests.cli.launching import run, write_program
 
@@ -216,6 +216,45 @@ def test_threads_and_exit_handlers_are_part_of_the_program(tmp_path, late):
     assert [line[3] for line in lines_in(done.stderr)] == ["batch/x: shape (8, 16) became (5, 16)"]
     assert done.stderr.index("compiled again") < done.stderr.index("1 recompilation of step")
     assert done.stderr.endswith("jai-cli run: 1 recompilation (--fail-on-recompile)\n")
+
+
+CAPTURED = """
+import os
+
+def holders():
+    for name in os.listdir("/dev/fd"):
+        try:
+            yield os.path.samestat(os.fstat(int(name)), os.fstat(2))
+        except OSError:
+            continue  # of the listing itself
+
+child = os.fork()
+if child == 0:
+    print(sum(holders()), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+kept = os.dup(2)
+with open("captured.txt", "w") as file:
+    os.dup2(file.fileno(), 2)
+"""
+
+
+def test_the_lines_are_not_in_what_the_program_captures(tmp_path):
+    """They are printed meanwhile, as under pytest. A fork of the program does not hold standard error."""
+    code = CAPTURED + TRAINING + "train([8, 5])\nos.dup2(kept, 2)\n"
+    done = run("--recompiles", "--quiet", write_program(tmp_path, code), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert [line[3] for line in lines_in(done.stderr)] == ["batch/x: shape (8, 16) became (5, 16)"]
+    assert "1 recompilation of step" in done.stderr
+    captured = (tmp_path / "captured.txt").read_text()
+    assert captured.count("traced") == 2
+    assert "compiled again" not in captured
+
+
+@pytest.mark.newest
+def test_a_line_is_printed_even_if_the_program_has_closed_the_copy_of_standard_error(capfd):
+    print_message("compiled again", -1)
+    assert capfd.readouterr().err == "jai-cli run: compiled again\n"
 
 
 @pytest.mark.parametrize("code", ["sys.stderr = None", "sys.stderr.close()"], ids=["none", "closed"])

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jax_array_info_core import watch_compiles
@@ -65,6 +65,7 @@ def fresh():
         (({"a": [ONES, 1]},), ({"a": [ONES, 1.0]},), "params/a/1: dtype int32 became float32"),
         (({"a": 1},), ({"a": 1, "b": 2},), "params/b is new in the tree of params"),
         (({"a": 1, "b": 2},), ({"a": 1},), "params/b is gone in the tree of params"),
+        (([1, 2, 3],), ([],), "params/0, params/1 and 1 more are gone in the tree of params"),
         (([1, 2],), ((1, 2),), "the tree of params: other classes of nodes"),
         ((None,), (ONES,), "params: None became float32(8, 4)"),
         (({"\x1b[31m": ONES},), ({"\x1b[31m": ONES[:2]},), r"params/'\x1b[31m': shape (8, 4) became (2, 4)"),
@@ -336,10 +337,16 @@ def test_another_option_of_jit_is_named():
     def step(x):
         return x + 1
 
+    whole = NamedSharding(Mesh(jax.devices()[:1], ("data",)), P())
     with watch_compiles(step) as watch:
         jax.jit(step)(ONES)
         jax.jit(step, donate_argnums=0)(jnp.asarray(ONES))
-    assert watch.compilations[1].reason == "donated arguments of jit: none became x"
+        jax.jit(step, out_shardings=whole)(ONES)
+    reasons = [compilation.reason for compilation in watch.compilations[1:]]
+    assert reasons == [
+        "donated arguments of jit: none became x",
+        "out_shardings of jit: unspecified became P()",
+    ]
 
 
 def test_the_reason_compares_with_the_nearest_call():

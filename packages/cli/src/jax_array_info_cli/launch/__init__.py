@@ -92,14 +92,20 @@ def timed_out(seconds: float | None) -> str:
     return f"timed out after {seconds:g} s (--timeout)"
 
 
-def print_message(message: str) -> None:
+def print_message(message: str, stderr: int = STDERR) -> None:
     """Print a message of ``jai-cli run`` on stderr, escaped for it, unless stderr is closed or full.
 
     The program may have replaced or closed ``sys.stderr``, but not what is behind it.
+
+    Args:
+        message: The message.
+        stderr: Descriptor of it, or of a copy, which the program may have closed.
     """
-    if sys.__stderr__ is not None:  # otherwise the descriptor may be a file of the program
+    # Without the object, the descriptor may be a file of the program.
+    for descriptor in () if sys.__stderr__ is None else (stderr, STDERR):
         with contextlib.suppress(OSError):
-            os.write(STDERR, message_line(message) + b"\n")
+            os.write(descriptor, message_line(message) + b"\n")
+            return
 
 
 def message_line(message: str) -> bytes:

@@ -22,14 +22,15 @@ _PATIENCE = 2.0
 """Seconds to wait until all processes have compiled the same, before those that have are named."""
 
 
-def watch(note: int | None, is_printed: Callable[[], bool]) -> Callable[[bool], int]:
+def watch(written: int, is_printed: Callable[[], bool], *, is_read: bool) -> Callable[[bool], int]:
     """Watch the program of this process, and return a function that prints the table of the watch, if it may.
 
     That returns the number of recompilations.
 
     Args:
-        note: Descriptor of the file that the launcher reads; None if this process prints its lines itself.
-        is_printed: Whether it does: with a rank above 0, it prints nothing.
+        written: Descriptor of the file that the launcher reads, or of stderr.
+        is_printed: Whether this process prints its lines: with a rank above 0, it prints nothing.
+        is_read: Whether the launcher reads the file, and prints them instead.
     """
     from jax_array_info_core.jobs.timeline.recorder import record_recompilation
     from jax_array_info_core.programs.recompiles.watch import watch_program
@@ -42,10 +43,10 @@ def watch(note: int | None, is_printed: Callable[[], bool]) -> Callable[[bool], 
         record_recompilation(compilation)
         place = compilation.origin.place if compilation.origin else ""
         words = compilation.function, compilation.number, compilation.reason, place
-        if note is not None:
-            os.write(note, json.dumps([words, compilation.seconds]).encode() + b"\n")
+        if is_read:
+            os.write(written, json.dumps([words, compilation.seconds]).encode() + b"\n")
         elif is_printed():
-            print_message(recompilation_words(*words, compilation.seconds))
+            print_message(recompilation_words(*words, compilation.seconds), written)
 
     watching = watch_program(tell)
 

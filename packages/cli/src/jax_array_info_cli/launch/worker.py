@@ -64,7 +64,10 @@ class _Worker:
         self._code = 0
         self._end_record: Callable[[BaseException], None] | None = None
         self._end_watch: Callable[[bool], int] | None = None
-        self._notes: int | None = None
+        self._notes = STDERR
+        """Where recompilations are written: the end of that file, or a copy of stderr."""
+        # Linux closes the highest first when a process dies, and a program may close those that it expects.
+        self._highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**16) - 2
         if self._job.launcher is None:
             self._be_the_command()
         else:
@@ -76,6 +79,11 @@ class _Worker:
         sys.orig_argv[:] = [sys.orig_argv[0], *(["-m"] if job.is_module else []), *job.argv]
         if not job.is_module:
             self._source = read_source(job.argv[0])
+        if job.recompiles and sys.__stderr__ is not None:
+            # The program may capture stderr for a while, as pytest does.
+            self._notes = notes = fcntl.fcntl(STDERR, fcntl.F_DUPFD_CLOEXEC, self._highest)
+            # A daemon that the program leaves behind must not hold it.
+            os.register_at_fork(after_in_child=functools.partial(os.closerange, notes, notes + 1))
         if job.timeout is not None:
             # Not a thread of ``threading``, where the program would find it.
             _thread.start_new_thread(_end_after, (job.timeout,))
@@ -87,15 +95,13 @@ class _Worker:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != job.launcher:  # it has exited before
             sys.exit(1)
-        # Linux closes the highest first when a process dies, and a program may close those that it expects.
-        highest = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 2**16) - 2
-        fcntl.fcntl(job.alive, fcntl.F_DUPFD_CLOEXEC, highest + 1)
+        fcntl.fcntl(job.alive, fcntl.F_DUPFD_CLOEXEC, self._highest + 1)
         os.close(job.alive)
-        self._notes = notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, highest)
+        self._notes = fcntl.fcntl(letter, fcntl.F_DUPFD_CLOEXEC, self._highest)
         signal.signal(signal.SIGTTOU, signal.SIG_DFL)
         if job.processes > 1:
             _write_whole_lines()
-        faulthandler.register(DUMP_STACKS, file=notes, all_threads=True)
+        faulthandler.register(DUMP_STACKS, file=self._notes, all_threads=True)
 
     def run(self) -> None:
         """Run the program."""
@@ -140,7 +146,7 @@ class _Worker:
             initialize = jax.distributed.initialize
             join = functools.cache(functools.partial(_initialize, initialize, job))
             jax.distributed.initialize = functools.wraps(initialize)(lambda *args, **kwargs: join())
-            if job.processes > 1 and self._notes is not None:
+            if job.processes > 1:
                 # Exit handlers that the program registers after it imports jax run before this one.
                 atexit.register(self._leave_without_jax)
                 os.write(self._notes, b"\n")
@@ -152,7 +158,7 @@ class _Worker:
         if job.recompiles:
             from jax_array_info_cli.launch.recompiles import watch
 
-            self._end_watch = watch(self._notes, self._is_first)
+            self._end_watch = watch(self._notes, self._is_first, is_read=job.launcher is not None)
 
     def _leave_without_jax(self) -> None:
         """Exit a failed program before jax waits a minute or more for processes that never come."""

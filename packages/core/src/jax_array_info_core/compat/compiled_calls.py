@@ -448,7 +448,7 @@ def jit_options(options: Any) -> dict[str, str]:
         texts = (
             str(describe_sharding(leaf, 0)) if is_named(leaf) else type(leaf).__name__ for leaf in leaves
         )
-        words[name] = ", ".join(texts)[:_LONGEST]
+        words[name] = ", ".join(texts).replace("UnspecifiedValue", "unspecified")[:_LONGEST]
     compiler = getattr(options, "compiler_options_kvs", None) or ()
     words["compiler_options"] = plain_text(dict(compiler))[:_LONGEST]
     return words

@@ -43,6 +43,8 @@ MOST_EARLIER = 256
 _MOST_COMPARED = 64
 _MOST_SHOWN = 3
 _MOST_PATHS = 2
+_IS = " is "
+"""Separator of a difference that only one call has."""
 
 
 class Difference(NamedTuple):
@@ -98,7 +100,7 @@ def _is_hashed_only(part: Part) -> bool:
 
 def _distance(differences: Sequence[Difference]) -> tuple[int, int, int]:
     """Return the numbers of arguments that differ, of those that only one call has, and of differences."""
-    only_one = [difference for difference in differences if difference.separator == " "]
+    only_one = [difference for difference in differences if difference.separator == _IS]
     return len({difference.path for difference in differences}), len(only_one), len(differences)
 
 
@@ -125,7 +127,10 @@ def _bound(old: Signature, new: Signature) -> Iterator[Difference]:
 def _differences_text(differences: Sequence[Difference]) -> str:
     """Return the differences in one line, with the paths that differ alike together."""
     alike = by_key(((separator, text), path) for path, text, separator in differences)
-    of_paths = by_key((_several(paths) + separator, text) for (separator, text), paths in alike.items())
+    of_paths = by_key(
+        (_several(paths) + (" are " if separator == _IS and len(paths) > 1 else separator), text)
+        for (separator, text), paths in alike.items()
+    )
     parts = [paths + ", ".join(texts) for paths, texts in of_paths.items()]
     hidden = len(parts) - _MOST_SHOWN
     more = [f"{hidden} more difference{'s' if hidden > 1 else ''}"] if hidden > 0 else []
@@ -173,7 +178,7 @@ def _of_trees(old: Signature, new: Signature) -> Iterator[Difference]:
         for path in paths:
             root = _argument(signature, path)
             changed.add(root)
-            yield Difference(path, f"is {state}" + ("" if path == root else f" in the tree of {root}"), " ")
+            yield Difference(path, state + ("" if path == root else f" in the tree of {root}"), _IS)
     for name, tree in new.trees.items():
         before = old.trees.get(name)
         if before is not None and before != tree and name not in changed:
@@ -203,12 +208,13 @@ def _of_leaves(old: CallLeaf, new: CallLeaf) -> Iterator[str]:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             yield f"{_type(old)} became {_type(new)}"
         return
-    if old.shape != new.shape:
-        yield f"shape {shape_text(old.shape)} became {shape_text(new.shape)}"
-    if old.dtype != new.dtype:
-        yield f"dtype {old.dtype} became {new.dtype}"
-    if old.weak_type != new.weak_type:
-        yield f"weak_type {old.weak_type} became {new.weak_type}"
+    for name, before, after in (
+        ("shape", shape_text(old.shape), shape_text(new.shape)),
+        ("dtype", old.dtype, new.dtype),
+        ("weak_type", old.weak_type, new.weak_type),
+    ):
+        if before != after:
+            yield f"{name} {before} became {after}"
     if old.is_committed != new.is_committed:
         yield f"{_commitment(old)} became {_commitment(new)}"
     elif old.sharding and new.sharding and old.sharding != new.sharding:
@@ -218,9 +224,9 @@ def _of_leaves(old: CallLeaf, new: CallLeaf) -> Iterator[str]:
             differs = old.sharding.layout != new.sharding.layout
         if differs:
             yield _became(old.sharding, new.sharding)
-        before, after = old.sharding.axes, new.sharding.axes
-        if before and after and other_types(before, after):
-            yield f"axis types {before.types_text} became {after.types_text}"
+        axes, other_axes = old.sharding.axes, new.sharding.axes
+        if axes and other_axes and other_types(axes, other_axes):
+            yield f"axis types {axes.types_text} became {other_axes.types_text}"
 
 
 def _became(old: SharedOver, new: SharedOver) -> str:
@@ -252,8 +258,7 @@ def _of_statics(old: Static | None, new: Static | None) -> Iterator[str]:
     elif old != new:
         is_equal = old.key is not None and old.key == new.key
         differences = list(_of_parts(old.root, new.root, is_equal=is_equal))
-        for difference in differences:
-            yield _in_static(difference)
+        yield from map(_in_static, differences)
         if not (differences or is_equal):
             yield f"another value that looks alike, {new.root.text}"
 
