@@ -83,8 +83,7 @@ class WrittenSpec(NamedTuple):
         new = [*map(entry_code, wanted)]
         for number, (old, text) in enumerate(zip(self.axes, self.texts, strict=True)):
             new[number] = text if old == wanted[number] else new[number]
-        code = f"{self.start}{', '.join(new)}{self.end}"
-        return Found(self.file, self.span, code, self._shown(calls))
+        return Found(self.file, self.span, f"{self.start}{', '.join(new)}{self.end}", self._shown(calls))
 
     def _shown(self, calls: Sequence[ast.Call]) -> Span:
         """Return the call, the item of a dict or the assignment to print it with; itself if that is long."""

@@ -208,8 +208,7 @@ def module_of_file(source: str, run: Run = plainly, told: str | None = None) -> 
     name = Path(source).stem
     while name in sys.modules:  # a module of the standard library, or one that is imported already
         name += "_"
-    loader = SourceFileLoader(name, path)
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    spec = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, path))
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     module.__name__ = told or name

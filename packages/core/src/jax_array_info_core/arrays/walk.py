@@ -102,10 +102,9 @@ class Walk:
 
     def _once(self, value: Any, describe: Callable[[Any], Any]) -> Any:
         """Return the description of a value, the same object for each path of the value."""
-        known = self._described.get(id(value))
-        if known is None:
-            known = self._described[id(value)] = value, describe(value)
-        return known[1]
+        if id(value) not in self._described:
+            self._described[id(value)] = value, describe(value)
+        return self._described[id(value)][1]
 
 
 def leaf_of(value: Any) -> Any:
@@ -243,5 +242,4 @@ class _LeafTexts(Walk):
 
     def add_other(self, path: str, value: Any) -> None:
         named = (type(value) not in PLAIN and object_text(value)) or values.type_name(value)
-        text = "None" if value is None else named
-        self.leaves.append(ContainerLeaf(path=path, type=text))
+        self.leaves.append(ContainerLeaf(path=path, type="None" if value is None else named))

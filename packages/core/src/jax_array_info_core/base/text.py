@@ -60,6 +60,11 @@ def shape_text(shape: Iterable[int | str]) -> str:
     return f"({', '.join(lengths)}{',' if len(lengths) == 1 else ''})"
 
 
+def that_apply(*facts: tuple[object, str]) -> list[str]:
+    """Return the words of the facts whose condition is true."""
+    return [words for applies, words in facts if applies]
+
+
 def printable(text: str, encoding: str = "utf-8") -> str:
     r"""Return untrusted text with backslash escapes for all characters that are unsafe in a terminal.
 
@@ -75,12 +80,17 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def clipped(text: str) -> str:
-    """Return a text without its middle if it is longer than 2,000 characters.
+def clipped(text: str, most: int = MAX_TEXT) -> str:
+    """Return a text without its middle if it is longer than 2,000 characters, or another number.
 
     Call this before measuring a text: rich takes seconds for one of 10 MB.
     """
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]} ... {text[-MAX_TEXT // 4 :]}"
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text, or its beginning and an ellipsis if it is longer than a number of characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def printable_lines(text: str, encoding: str = "utf-8") -> str:

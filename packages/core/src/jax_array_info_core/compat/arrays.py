@@ -70,8 +70,7 @@ def _scalar_text(array: jax.Array) -> str | None:
     """Return the value of a concrete 0-d array as text, once it is computed; None if it cannot be read."""
     import jax
 
-    is_extended = jax.numpy.issubdtype(array.dtype, jax.dtypes.extended)
-    copy = None if is_extended else host_copy(array)
+    copy = None if jax.numpy.issubdtype(array.dtype, jax.dtypes.extended) else host_copy(array)
     return None if copy is None else str(copy)
 
 

@@ -160,8 +160,7 @@ def trace_context() -> dict[str, ContextValue]:
     if mesh is not None:
         axes, ids, *_ = mesh_placement(mesh)
         text = ", ".join(f"{name}={size}" for name, size in axes.shape.items())
-        types = set(axes.types) - {"Auto"}
-        text += f" ({', '.join(axes.types)})" if types else ""
+        text += f" ({', '.join(axes.types)})" if set(axes.types) - {"Auto"} else ""
         context["mesh"] = ContextValue(text, None if ids is None else hash(ids.tobytes()))
     return context
 

@@ -215,8 +215,7 @@ class _Placement:
                 return mesh
             devices = np.array(self._ordered, object).reshape(shape)
         else:
-            moved = [self._moved[device] for device in mesh.devices.flat]
-            devices = np.array(moved, object).reshape(shape)
+            devices = np.array([self._moved[device] for device in mesh.devices.flat], object).reshape(shape)
         types = getattr(mesh, "axis_types", None)
         # In JAX 0.4.38 and 0.5.3, the types are a dict that the constructor does not always accept.
         if types is None or isinstance(types, dict):
@@ -250,8 +249,7 @@ def _memory_kind(sharding: Any) -> str | None:
     kind = sharding.memory_kind
     if kind is None or is_abstract_mesh(getattr(sharding, "mesh", None)):
         return None
-    default = default_memory_kind(next(iter(sharding.device_set)))
-    return None if kind == default else str(kind)
+    return None if kind == default_memory_kind(next(iter(sharding.device_set))) else str(kind)
 
 
 OLDEST = (0, 10, 1)

@@ -36,8 +36,7 @@ def lowered_record(lowered: Any) -> bytes | None:
         lowered: A ``jax.stages.Lowered``.
     """
     operations = lowered.compiler_ir("stablehlo").body.operations
-    meshes = (str(part) for part in operations if part.operation.name == "sdy.mesh")
-    if any("\\" in mesh for mesh in meshes):
+    if any("\\" in str(part) for part in operations if part.operation.name == "sdy.mesh"):
         return None
     return bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 

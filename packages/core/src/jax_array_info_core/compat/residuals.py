@@ -148,9 +148,8 @@ def _passes(program: Any) -> set[str | None]:
             for equation in body.eqns:
                 stack = (*around, *transforms_of(equation))
                 names.add(_pass(stack))
-                if equation.primitive.name == _SOLVE:
-                    continue  # it holds the transpose of its own solver
-                waiting += ((inner, stack) for inner in inner_jaxprs(equation))
+                if equation.primitive.name != _SOLVE:  # it holds the transpose of its own solver
+                    waiting += ((inner, stack) for inner in inner_jaxprs(equation))
     return names
 
 
@@ -364,8 +363,7 @@ def with_further_outputs(
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, **_given(sharding))
         for aval, sharding in zip(closed.in_avals, shardings, strict=True)
     ]
-    copy = jax.jit(run, out_shardings=(tuple(out_shardings), None)).trace(*structs)
-    return copy, structs, stacked
+    return jax.jit(run, out_shardings=(tuple(out_shardings), None)).trace(*structs), structs, stacked
 
 
 def _given(sharding: Any) -> dict[str, Any]:
@@ -417,8 +415,7 @@ def _run_inside(
     first, count = scan_parts(equation, body)
 
     def turn(carried: Any, sliced: Any) -> Any:
-        given = [*operands[:first], *carried, *sliced]
-        outputs, inside = _run(body, constants, given, path, values)
+        outputs, inside = _run(body, constants, [*operands[:first], *carried, *sliced], path, values)
         return outputs[:count], (outputs[count:], inside)
 
     initial, stacked = operands[first : first + count], operands[first + count :]

@@ -267,8 +267,7 @@ def device_places(devices: Sequence[Any]) -> Places:
     if coords is None or coords.ndim != 2:
         slices = slices if platform == "tpu" else None
         return Places(hosts=hosts, slices=slices, are_processes=slices is None)
-    everywhere = _slice_of(devices[0]) or devices
-    chips = _numbers(everywhere, "coords")
+    chips = _numbers(_slice_of(devices[0]) or devices, "coords")
     assert chips is not None
     sides = tuple((1 + chips.max(0)).tolist())
     # A mesh may have only a part of a slice. Then the sides are unknown.

@@ -87,8 +87,7 @@ def with_module(lowered: Any, edit: Callable[[Any, Any], None], placed: Sequence
         module = ir.Module.parse(module_bytecode(lowered))
     edit(ir, module)
     arguments = dict(lowered._lowering.compile_args)
-    main = main_function(module)
-    function_type = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    function_type = ir.FunctionType(ir.TypeAttr(main_function(module).attributes["function_type"]).value)
     counts = {"argument": len(function_type.inputs), "output": len(function_type.results)}
     for kind, number, axes in placed:
         rows = [*arguments[_KEYS[kind]]]
@@ -113,8 +112,7 @@ def _sharding(arguments: dict[str, Any], present: Any, axes: Axes | None) -> Any
         return sharding_impls.UNSPECIFIED
     rows = (present, *(row for key in SHARDINGS for row in arguments.get(key) or ()))
     names = {name for dim in axes for name in dim}
-    meshes = (row.mesh for row in rows if is_named(row) and names <= {*row.mesh.axis_names})
-    mesh = next(meshes, None)
+    mesh = next((row.mesh for row in rows if is_named(row) and names <= {*row.mesh.axis_names}), None)
     if mesh is None:
         raise ValueError(f"no mesh of the program has the axes {', '.join(sorted(names))}")
     spec = jax.sharding.PartitionSpec(*(dim[0] if len(dim) == 1 else tuple(dim) or None for dim in axes))

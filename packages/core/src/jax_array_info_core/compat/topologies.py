@@ -314,8 +314,7 @@ def mesh_order(
     if slices is None:
         return mesh_utils.create_device_mesh([*sizes.values()], devices, **options)
     within = [size // slices[name] for name, size in sizes.items()]
-    across = [slices[name] for name in sizes]
-    return mesh_utils.create_hybrid_device_mesh(within, across, devices, **options)
+    return mesh_utils.create_hybrid_device_mesh(within, [slices[name] for name in sizes], devices, **options)
 
 
 def usual_order(

@@ -42,8 +42,7 @@ def is_array_type(value: object) -> bool:
     """Return whether a value is a JAX or numpy array, a numpy scalar, a ShapeDtypeStruct or a tracer."""
     import jax
 
-    types = (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer)
-    return issubclass(type(value), types)
+    return issubclass(type(value), (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct, jax.core.Tracer))
 
 
 def is_abstract_mesh(mesh: object) -> bool:

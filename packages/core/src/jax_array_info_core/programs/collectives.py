@@ -297,8 +297,7 @@ class _Describer:
 
     def _users(self, value: Value) -> list[Instruction]:
         """Return the operations that use an array, the first on each way through those that pass it on."""
-        following = self.dataflow.consumers(value, is_end=self._uses)
-        return [*filter(self._uses, following)]
+        return [*filter(self._uses, self.dataflow.consumers(value, is_end=self._uses))]
 
     def _uses(self, instruction: Instruction) -> bool:
         """Return whether an operation computes something, and has a name that tells what."""

@@ -12,7 +12,7 @@ from ..arrays.origins.origins import UserLines, described_for_user
 from ..arrays.plans import spec_problems
 from ..base.errors import SpecError, TopologyError, UnsupportedValueError
 from ..base.quantities import bytes_apart
-from ..base.text import printable
+from ..base.text import printable, that_apply
 from ..compat.arrays import traceback_lines
 from ..compat.compiled_calls import refused_program
 from ..compat.jaxprs import equations, traceback_of
@@ -348,15 +348,21 @@ def caveats_of(
     caveats = [_ON_CPU]
     inside = {shape.dtype for _, shape in values} - {"float16"}  # CPU has it in place of narrower ones
     widened = _widened({*dtypes, *inside}, collectives)
-    for factor, names in widened.items():
-        caveats.append(f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator.")
+    caveats += (
+        f"CPU sends {' and '.join(names)}, {_TIMES[factor]} the bytes of an accelerator."
+        for factor, names in widened.items()
+    )
     is_told = any(name.endswith("float32") for names in widened.values() for name in names)
-    if not is_told and dots.exact != 0 and any(collective.dtype == "float32" for collective in collectives):
-        caveats.append("TPU may send float32 operands of matrix products as bfloat16, half the bytes.")
-    if ffts.exact != 0:
-        caveats.append("TPU computes Fourier transforms as matrix products, with other FLOPs.")
-    if any(opcode == "dot" and shape.dtype.startswith("complex") for opcode, shape in values):
-        caveats.append("TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer.")
+    are_sent = not is_told and any(collective.dtype == "float32" for collective in collectives)
+    are_complex = any(opcode == "dot" and shape.dtype.startswith("complex") for opcode, shape in values)
+    caveats += that_apply(
+        (
+            are_sent and dots.exact != 0,
+            "TPU may send float32 operands of matrix products as bfloat16, half the bytes.",
+        ),
+        (ffts.exact != 0, "TPU computes Fourier transforms as matrix products, with other FLOPs."),
+        (are_complex, "TPU computes a product of complex numbers as 3 real ones, not 4: FLOPs are fewer."),
+    )
     return tuple(caveats)
 
 

@@ -65,8 +65,7 @@ def _row(
         *(gather.instruction for gather in value.gathers),
         *map(dataflow.instruction, value.parts),
     ]
-    described = itertools.chain(reversed(instructions), dataflow.consumers(last.value))
-    nearest = lines.nearest(described)
+    nearest = lines.nearest(itertools.chain(reversed(instructions), dataflow.consumers(last.value)))
     argument = dataflow.argument(first.operand)
     before, after = (
         None if mesh is None or places is None else spec_of_places([*places], mesh)
@@ -198,8 +197,7 @@ class _Described:
         is_part = value.is_sliced and any(source.movement.value in self.replicated for source in sources)
         if is_part or self._is_meant(value, axes, names, is_sum=scatter is not None):
             return None
-        module = self.dataflow.module
-        runs = module.once(executions)[value.computation]
+        runs = self.dataflow.module.once(executions)[value.computation]
         if "callback" in value.instruction.custom_call_target and runs.is_in_branch:
             return None  # as of a check that fails: it may never run
         largest = max(sources, key=lambda source: (source.scatter is not None, _saved(source)))

@@ -71,8 +71,7 @@ def with_lost_axes(
                     if number in reached
                     and (_have_same_end(arguments[number], output) or state.is_next(place, number))
                 ]
-            candidates = [arguments[number] for number in alike]
-            like = _most_alike(output, candidates, seen[kind])
+            like = _most_alike(output, [arguments[number] for number in alike], seen[kind])
             if like is not None and used < _wanted(like):
                 output = _compared(output, like, used)
             seen[kind] += 1
@@ -193,8 +192,7 @@ class _Losses:
         those that gather its operand. The line is that of a sum over devices, else of the operation that
         needs what is gathered or computes it.
         """
-        root = self._dataflow.instruction(output)
-        size = math.prod(root.shapes[output.element or 0].dims)
+        size = math.prod(self._dataflow.instruction(output).shapes[output.element or 0].dims)
 
         def is_end(instruction: Instruction) -> bool:
             is_elementwise = {math.prod(shape.dims) for shape in instruction.shapes} == {size}

@@ -77,8 +77,7 @@ class CheckpointNames:
         for name, dtype, traceback in jaxpr_names(jaxpr):
             origin = None if traceback is None else lines.origin(traceback_lines(traceback))
             if origin is not None:
-                key = origin.file, origin.line, dtype_name(dtype)
-                self._names.setdefault(key, set()).add(name)
+                self._names.setdefault((origin.file, origin.line, dtype_name(dtype)), set()).add(name)
 
     def of(self, value: LiveValue, origin: Origin | None) -> str | None:
         """Return the name of a value; None if it has none, or if several of its line have its dtype."""

@@ -252,8 +252,7 @@ def sent_nbytes(collectives: Iterable[Collective]) -> int | None:
 
 
 def _largest_first(change: Change) -> tuple[bool, int]:
-    is_known = change.difference is not None
-    return is_known, -abs((change.after or 0) - (change.before or 0))
+    return change.difference is not None, -abs((change.after or 0) - (change.before or 0))
 
 
 def _by_kind_and_axes(report: ProgramReport) -> dict[_Key, int | None]:

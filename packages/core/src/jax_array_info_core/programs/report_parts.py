@@ -257,8 +257,7 @@ def _memory(program: Program, fields: Fields) -> Fields:
     if available is None and topology is not None:
         available = topology.memory_nbytes
     if available is not None:
-        needed = memory.allocated_nbytes
-        memory = replace(memory, required_nbytes=needed, available_nbytes=available)
+        memory = replace(memory, required_nbytes=memory.allocated_nbytes, available_nbytes=available)
     return {"memory": memory}
 
 

@@ -262,8 +262,7 @@ def sharded_over(sharding: ShardingDescription | None) -> set[str] | None:
     """Return the mesh axes over which a value is sharded; None if they are unknown."""
     if sharding is None or sharding.spec is None or sharding.mesh is None:
         return None
-    spec = effective_spec(sharding.spec, sharding.mesh.shape)
-    return {name for names in spec.axes for name in names}
+    return {name for names in effective_spec(sharding.spec, sharding.mesh.shape).axes for name in names}
 
 
 MOST_CALLS = 4

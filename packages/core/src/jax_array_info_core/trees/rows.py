@@ -82,8 +82,7 @@ class DeviceSets:
 
     def add_mesh(self, axes: MeshAxes) -> int:
         """Return the index of a mesh without devices."""
-        mesh = TreeMesh(axes=axes, device_count=math.prod(axes.sizes))
-        return self.add((axes, ()), DeviceSet(mesh, None))
+        return self.add((axes, ()), DeviceSet(TreeMesh(axes=axes, device_count=math.prod(axes.sizes)), None))
 
     def add_report(self, report: ArrayReport) -> int | None:
         """Return the index of the devices of a value; None if its sharding is not known."""
@@ -231,8 +230,7 @@ class _Kind:
     def __init__(self, value: Any) -> None:
         devices = DeviceSets()
         row = row_of_report("", leaf_report(value), devices)
-        is_committed = row.kind == "array" and arrays.is_committed(value)
-        self.row = replace(row, is_committed=is_committed)
+        self.row = replace(row, is_committed=row.kind == "array" and arrays.is_committed(value))
         self.devices: tuple[Hashable, DeviceSet] | None = devices.first()
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..base.errors import SpecError
-from ..base.text import plain_text
+from ..base.text import cut, plain_text
 from ..compat import values
 from ..facts.reports.tree import TreeRow, UnmatchedAxes, UnmatchedName
 from ..geometry.layouts.spec import Spec, as_spec, spec_entries
@@ -392,14 +392,10 @@ def _parsed(rules: Any) -> tuple[_Rule, ...]:
         raise SpecError(
             [
                 "logical_axes must be pairs of a logical axis name and its mesh axes, as Flax's rules, or a "
-                f"mapping, got {_shortened(plain_text(pair, repr))}"
+                f"mapping, got {cut(plain_text(pair, repr), _LONGEST)}"
             ]
         ) from None
     return tuple(parsed)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _unmatched(name: str, others: Sequence[str]) -> UnmatchedName:

@@ -207,8 +207,7 @@ def with_statistics(report: TreeReport, tree: Any) -> TreeReport:
     """Return the report of a tree with the statistics of its leaves; of a TreeReport, with those it has."""
     if type(tree) is TreeReport:
         return report
-    merged = leaf_statistics([leaf.value for leaf in tree_leaves(tree).leaves])
-    rows = zip(report.rows, merged, strict=True)
+    rows = zip(report.rows, leaf_statistics([leaf.value for leaf in tree_leaves(tree).leaves]), strict=True)
     return replace(report, rows=tuple(replace(row, statistics=statistics) for row, statistics in rows))
 
 

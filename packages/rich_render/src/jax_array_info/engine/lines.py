@@ -167,6 +167,5 @@ class Lines:
 
     def _write_below(self, facts: Sequence[str], indent: int, look: Look = "") -> None:
         """Add facts, as many in a line as fit."""
-        room = max(1, self.width - indent)
-        lines = packed(filter(None, facts), _GAP, room)
+        lines = packed(filter(None, facts), _GAP, max(1, self.width - indent))
         self._lines += [Text(" " * indent + line, LOOKS[look]) for line in lines]

@@ -92,8 +92,7 @@ def _fitting(blocks: Sequence[Listing]) -> Sequence[Listing]:
     kept = [block for block in blocks if not isinstance(block, Further) or block.is_if_room]
     if len(kept) == len(always):
         return always
-    limits = planned_rows(kept)
-    planned = [*zip(kept, limits, strict=True)]
+    planned = [*zip(kept, planned_rows(kept), strict=True)]
     is_begun = all(
         count >= min(len(block.things), block.first_count)
         for block, count in planned
@@ -310,8 +309,7 @@ def _drawn(
             case Sentence():
                 lines.write(block)
             case Verbatim(text, is_whole=True):
-                whole = "\n".join(map(writing.safe, text.split("\n")))
-                yield Text(whole, overflow="ignore")
+                yield Text("\n".join(map(writing.safe, text.split("\n"))), overflow="ignore")
             case Verbatim():
                 lines.write_verbatim(block.text)
             case Rule():

@@ -63,8 +63,7 @@ def progress_bar(task: str) -> Iterator[Callable[[int, int], None] | None]:
     if console.is_dumb_terminal:
         yield None
         return
-    room = max(console.width - _BAR_WIDTH - 2, 1)
-    column = Column(no_wrap=True, overflow="ellipsis", max_width=room)
+    column = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - _BAR_WIDTH - 2, 1))
     description = TextColumn("{task.description}", markup=False, table_column=column)
     bar = Progress(description, BarColumn(_BAR_WIDTH), console=console, transient=True)
     added = bar.add_task(task, total=None)

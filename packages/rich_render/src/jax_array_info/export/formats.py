@@ -56,8 +56,7 @@ def to_svg(report: Report, *, width: int = 80, scale: float = 1.0, color_map: Co
     (True, 4)
     """
     _check(width, scale)
-    columns = columns_of([[report]], scale=scale, color_map=color_map)
-    return columns_svg(columns, title_of(report), width)
+    return columns_svg(columns_of([[report]], scale=scale, color_map=color_map), title_of(report), width)
 
 
 def to_html(report: Report, *, width: int = 80, scale: float = 1.0, color_map: ColorMap | None = None) -> str:

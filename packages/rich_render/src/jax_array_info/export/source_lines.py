@@ -67,8 +67,7 @@ def _decoded(data: bytes) -> list[str]:
         raise ValueError("a binary file")
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     # As in Python, form feeds and other separators of str.splitlines are within a line.
-    text = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    return text.removesuffix("\n").split("\n")
+    return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def shown_ranges(lines: Sequence[str], numbers: Iterable[int]) -> list[range]:

@@ -12,7 +12,8 @@ from rich.text import Text
 from jax_array_info_core import format_bytes
 from jax_array_info_core.base.grouping import by_key
 from jax_array_info_core.base.quantities import counted
-from jax_array_info_core.facts.pages.blocks import AT_MOST, Source, counted_path, some, that_apply
+from jax_array_info_core.base.text import that_apply
+from jax_array_info_core.facts.pages.blocks import AT_MOST, Source, counted_path, some
 from jax_array_info_core.facts.pages.folds import folded, split_rows
 from jax_array_info_core.facts.pages.program_words import (
     Link,

@@ -349,8 +349,7 @@ def _lines(plan: AreaPlan) -> Iterator[Element]:
         yield element("path", d=f"M0 {y}H{_WIDTH}", stroke_dasharray="8 3", stroke_width=2, **looks)
     if plan.peak_column is not None:
         y = _HEIGHT - round(plan.most * _HEIGHT / plan.top)
-        tip = f"M{plan.peak_column + 0.5} {y - 1}l-4 -7h8z"
-        yield element("path", d=tip, fill="currentColor")
+        yield element("path", d=f"M{plan.peak_column + 0.5} {y - 1}l-4 -7h8z", fill="currentColor")
 
 
 def _axis_words(plan: AreaPlan) -> Iterator[Element]:

@@ -69,8 +69,7 @@ def _places(groups: Iterable[DeviceGroup], mesh: NDArray[np.int64]) -> Iterator[
     steps = max(ids.size // size, 1)
     order = np.argsort(ids)
     for group in groups:
-        positions = order[np.searchsorted(ids, group, sorter=order)]
-        along, across = np.divmod(positions, steps)
+        along, across = np.divmod(order[np.searchsorted(ids, group, sorter=order)], steps)
         yield (float(along.mean()) + 0.5) / size, (float(across.mean()) + 0.5) / steps
 
 

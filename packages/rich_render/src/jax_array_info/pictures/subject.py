@@ -13,8 +13,7 @@ import numpy as np
 
 from jax_array_info_core import ShardingLayout, format_bytes
 from jax_array_info_core.base.quantities import counted, format_device_ids, format_number
-from jax_array_info_core.base.text import clipped, printable, shape_text
-from jax_array_info_core.facts.pages.blocks import that_apply
+from jax_array_info_core.base.text import clipped, printable, shape_text, that_apply
 from jax_array_info_core.facts.pages.words import copies_words, mesh_words, size_words
 from jax_array_info_core.geometry.layouts.dtypes import packed_nbytes
 from jax_array_info_core.geometry.layouts.layout import Processes

@@ -289,16 +289,14 @@ class _Lines:
 
     def rule(self, part: int, line: int) -> Text:
         """Return a horizontal line: the first (part 0), one between rows (1) or the last (2)."""
-        rows = self.plan.grids.device_ids.shape[1]
-        verticals = self.weights(min(line, rows - 1))
+        verticals = self.weights(min(line, self.plan.grids.device_ids.shape[1] - 1))
         if self.frames is None:
             across = [0] * len(self.plan.columns)
         else:
             down = self.frames.down(self.facet, line)
             across = [down[column or 0] for column, _ in self.plan.columns]
             if part == 1:
-                above = self.weights(line - 1)
-                verticals = list(map(max, verticals, above))
+                verticals = list(map(max, verticals, self.weights(line - 1)))
         text = ""
         for number, vertical in enumerate(verticals):
             beside = across[max(number - 1, 0) : number + 1]

@@ -210,8 +210,7 @@ def print_program_diff(
     Raises:
         ValueError: If ``max_rows`` is negative.
     """
-    report = report_on_two(before, after, ProgramDiff, program_diff_report)
-    print_table(report, max_rows=max_rows)
+    print_table(report_on_two(before, after, ProgramDiff, program_diff_report), max_rows=max_rows)
 
 
 @verb

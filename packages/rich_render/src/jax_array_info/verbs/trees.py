@@ -227,8 +227,7 @@ def print_reshard(
         ValueError: If ``max_rows`` is negative.
     """
     options = {"compiled": compiled, "hbm_nbytes": hbm_nbytes}
-    report = report_on_two(tree, target, ReshardReport, reshard_report, **options)
-    print_table(report, max_rows=max_rows)
+    print_table(report_on_two(tree, target, ReshardReport, reshard_report, **options), max_rows=max_rows)
 
 
 @verb
@@ -296,5 +295,4 @@ def print_check(
         ValueError: If ``min_share`` is not from 0 to 1, or ``max_rows`` is negative.
     """
     check_share(min_share)
-    report = report_of(tree, CheckReport, check_report, **options)
-    print_table(report, min_share=min_share, max_rows=max_rows)
+    print_table(report_of(tree, CheckReport, check_report, **options), min_share=min_share, max_rows=max_rows)

@@ -387,8 +387,7 @@ class PendingMember(PendingValue):
     ) -> None:
         """Pass the report to the group."""
         # With a call site, XLA calls back in any order.
-        report = self.report(read_sharding)
-        self.group.computed(self.index, report, order, site, is_last_known=site is None)
+        self.group.computed(self.index, self.report(read_sharding), order, site, is_last_known=site is None)
 
     def inspection(self, *where: Any) -> Inspection:
         """Return an inspection of the value in a lowered program."""
@@ -430,8 +429,7 @@ class MemberInspection(Inspection):
     def _resolve(self, result: str, read_sharding: Callable[[], KnownSharding]) -> None:
         report = self.pending.report(read_sharding)
         if self.is_in_program:
-            key = None if result == REMOVED else (result, self.batch)
-            self.results.append(_Result(key, report))
+            self.results.append(_Result(None if result == REMOVED else (result, self.batch), report))
         else:
             self.pending.group.computed(self.pending.index, report, self.order, self.site)
 

@@ -198,8 +198,7 @@ def _pending_report(value: Any, name: str | None, show: Show) -> PendingReport |
     """Return a report that is resolved at compile time; None if it is already known and delivered."""
     facts = traced_facts(value)
     name = None if name is None else plain_text(name)
-    call = Call(show, name, caller_outside("jax_array_info"))
-    pending = PendingReport(facts, name, Position(), call)
+    pending = PendingReport(facts, name, Position(), Call(show, name, caller_outside("jax_array_info")))
     if not facts.known.is_pending:
         pending.resolve_known()
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from ...base.quantities import counted, duration_words, format_bytes, grouped
+from ...base.text import that_apply
 from ..reports import AdviceReport, Remedy, RemedyChange
 from ..reports.advice import (
     FIGURES,
@@ -28,7 +29,6 @@ from .blocks import (
     more,
     said,
     some,
-    that_apply,
 )
 from .folds import folded_paths
 from .program_words import platform_words
@@ -139,8 +139,7 @@ def _at_paths(change: RemedyChange) -> Iterator[Block]:
     outputs = [path for path in place.paths if path.partition("/")[0] == "outputs"]
     are_outputs = bool(outputs) or change.kind == "output"
     are_arguments = change.kind == "argument" and len(outputs) < len(place.paths)
-    notes = that_apply((are_arguments, _WHERE_PLACED), (are_outputs, _SHARD_OUTPUTS))
-    yield from said(notes, indent=2)
+    yield from said(that_apply((are_arguments, _WHERE_PLACED), (are_outputs, _SHARD_OUTPUTS)), indent=2)
 
 
 def _indented(code: str) -> str:
@@ -152,8 +151,7 @@ def _figure(remedy: Remedy, name: str) -> Iterator[str]:
     numbers = numbers_of(remedy, name)
     if numbers is None:
         return
-    is_bytes = name.endswith("nbytes")
-    old, new = map(format_bytes if is_bytes else grouped, numbers)
+    old, new = map(format_bytes if name.endswith("nbytes") else grouped, numbers)
     change = change_words(*numbers)
     if old != new:
         share = "" if change in ("equal", "from 0") or name == "temporary_nbytes" else f" ({change})"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...base.quantities import format_bytes, format_device_ids, format_devices, percent_words
-from ...base.text import shape_text
+from ...base.text import clipped, shape_text, that_apply
 from ...geometry.layouts import MeshAxes, ShardingLayout, format_spec
 from .blocks import (
     TIMES,
@@ -21,7 +21,6 @@ from .blocks import (
     Sentence,
     more,
     said,
-    that_apply,
 )
 from .words import copies_words, index_words, manual_words, mesh_words, size_words, unknown_words
 
@@ -100,7 +99,7 @@ def _object_lines(report: ArrayReport) -> _Lines:
     sharding = report.sharding
     mesh = sharding.mesh if sharding else None
     return [
-        f"spec: {_shortened(str(sharding.spec))}" if sharding and sharding.spec else "",
+        f"spec: {clipped(str(sharding.spec), MAX_WORDS)}" if sharding and sharding.spec else "",
         f"mesh: {mesh_words(mesh)}" if mesh else "",
         _types(mesh),
         _memory(report),
@@ -185,7 +184,7 @@ def _local_lines(report: ArrayReport) -> _Lines:
     if part.nbytes is not None and part.device_nbytes is not None:
         without = "without replicas" if report.partial_sums == 1 else "after summing"
         unique = f", {format_bytes(part.nbytes)} {without}" if part.device_nbytes > part.nbytes else ""
-        where = _shortened(format_devices(layout.platform, part.devices))
+        where = clipped(format_devices(layout.platform, part.devices), MAX_WORDS)
         bytes_line = f"on {where}: {format_bytes(part.device_nbytes)}{unique}"
     return [addressable, f"{holds} {words}", bytes_line]
 
@@ -225,7 +224,7 @@ def _layout_lines(report: ArrayReport) -> _Lines:
     known_from = _KNOWN_FROM.get(report.source) if report.kind == "tracer" else None
     lines: list[str | Note] = []
     if sharding and sharding.type != "SingleDeviceSharding":
-        words = _shortened(str(sharding.spec) if sharding.spec else sharding.text or "")
+        words = clipped(str(sharding.spec) if sharding.spec else sharding.text or "", MAX_WORDS)
         lines = [f"{sharding.type}: {words}" if words else sharding.type, _types(sharding.mesh)]
     lines += [
         _if(known_from, f"known from: {known_from}", "aside"),
@@ -242,14 +241,11 @@ def _layout_lines(report: ArrayReport) -> _Lines:
         lines += [f"{intro}{first} contains {share}", f"{' ' * len(intro)}Total size: {layout.shape[axis]}"]
     if report.kind == "planned" and sharding and sharding.mesh:
         over = f"{', '.join(sharding.unused_axes)} ({report.replicas} replicas)"
-        lines.append(f"mesh: {mesh_words(sharding.mesh)}")
-        lines.append(_if(sharding.unused_axes, f"replicated over: {over}", "warning"))
+        lines += [
+            f"mesh: {mesh_words(sharding.mesh)}",
+            _if(sharding.unused_axes, f"replicated over: {over}", "warning"),
+        ]
     return lines
-
-
-def _shortened(words: str) -> str:
-    """Return a sharding's text, without its middle if XLA lists hundreds of devices."""
-    return words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS // 2]} ... {words[-MAX_WORDS // 4 :]}"
 
 
 def _of_batch(report: ArrayReport) -> str:
@@ -263,11 +259,13 @@ def shard_page(report: ShardReport) -> Iterator[Block]:
     names = format_devices(report.platform, others)
     if len(others) > 1 and not report.platform:
         names = f"devices {format_device_ids(others)}"
-    copies = f"replicated on {names}" if others else ""
-    if report.partial_sums > 1:
-        copies = f"one of {report.partial_sums} partial sums; the others are on {names}"
-    holds = f"{format_devices(report.platform, [report.device_id])} holds {index_words(report.index)}"
-    yield Sentence(", ".join(filter(None, (holds, size_words(report.nbytes), copies))), hang=0)
+    sums = f"one of {report.partial_sums} partial sums; the others are on {names}"
+    facts = (
+        f"{format_devices(report.platform, [report.device_id])} holds {index_words(report.index)}",
+        size_words(report.nbytes),
+        sums if report.partial_sums > 1 else f"replicated on {names}" if others else "",
+    )
+    yield Sentence(", ".join(filter(None, facts)), hang=0)
 
 
 _MEANINGS = {

@@ -240,11 +240,6 @@ def said(lines: Iterable[str], look: Look = "", **form: Any) -> Iterator[Sentenc
     return (Sentence(line, look, **form) for line in lines)
 
 
-def that_apply(*facts: tuple[object, str]) -> list[str]:
-    """Return the words of the facts whose condition is true."""
-    return [words for applies, words in facts if applies]
-
-
 def limited(
     rows: Sequence[_T],
     row: Callable[[_T], _S],

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ...base.quantities import counted
+from ...base.text import that_apply
 from ..reports import CheckReport
 from ..reports.findings import Option
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-from .blocks import Listing, Sentence, said, that_apply
+from .blocks import Listing, Sentence, said
 from .findings import MIN_SHARE, check_share, finding_blocks
 from .tree_words import unmatched_lines
 

@@ -162,8 +162,7 @@ def _kinds_table(report: DevicesReport) -> Table:
         dict(zip(names, (folded_names(devices), *facts), strict=True))
         for (_, *facts), devices in alike.items()
     ]
-    groupings = ([[name] for name in names], [["device"], names[1:]])
-    return Table("devices", _KINDS, [rows], groupings)
+    return Table("devices", _KINDS, [rows], ([[name] for name in names], [["device"], names[1:]]))
 
 
 def folded_names(names: Iterable[str]) -> str:

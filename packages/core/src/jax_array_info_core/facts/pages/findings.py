@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from ...base.quantities import format_bytes
-from ...base.text import plain_text
+from ...base.text import plain_text, that_apply
 from ...geometry.layouts.spec import effective_spec
 from ..reports import Finding, FindingLeaf
 from ..reports.findings import Syntax
@@ -22,7 +22,6 @@ from .blocks import (
     Sentence,
     counted_path,
     said,
-    that_apply,
 )
 from .folds import folded, folded_text, without_indices
 from .words import origin_words
@@ -64,8 +63,7 @@ def finding_blocks(
     for place, finding in enumerate(findings):
         yield from heading(finding, syntax)
         if finding.leaves:
-            is_each = finding.kind == _EACH
-            leaves = _leaves(finding.leaves, sizes or {}, min_share, total, is_each=is_each)
+            leaves = _leaves(finding.leaves, sizes or {}, min_share, total, is_each=finding.kind == _EACH)
             is_full = in_full is None or place < in_full
             yield from leaves if is_full else [Further([*leaves], is_if_room=True)]
 

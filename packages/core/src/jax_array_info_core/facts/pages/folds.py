@@ -92,9 +92,8 @@ def number_ranges(numbers: Collection[int], least: int) -> Iterator[tuple[str, l
     if len(ordered) < least:
         runs = [[number] for number in ordered]
     else:
-        runs = [ordered]
-        if len(format_device_ids(ordered)) > _LONGEST_RANGES:
-            runs = list(consecutive(ordered))
+        is_long = len(format_device_ids(ordered)) > _LONGEST_RANGES
+        runs = [*consecutive(ordered)] if is_long else [ordered]
     for run in runs:
         is_consecutive = run[-1] - run[0] == len(run) - 1 > 0
         yield f"{run[0]}-{run[-1]}" if is_consecutive else format_device_ids(run), run

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, decimal_words, format_bytes, format_devices
-from ...base.text import clipped
+from ...base.text import clipped, that_apply
 from ..reports import CollectedArrays, GrowthReport, Origin, OriginGrowth
 from ..reports.devices import DeviceNbytes
 from ..reports.growth import collected_together, origins_together
@@ -23,7 +23,6 @@ from .blocks import (
     limited,
     more,
     said,
-    that_apply,
 )
 from .words import (
     NO_ALLOCATION_SITES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ...base.text import that_apply
 from ..reports import HostsReport, HostSummary
 from .blocks import (
     SKIPPED_ROWS,
@@ -16,7 +17,6 @@ from .blocks import (
     more,
     number,
     said,
-    that_apply,
 )
 from .findings import finding_blocks
 from .words import size_words

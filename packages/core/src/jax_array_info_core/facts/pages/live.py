@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes
-from ...base.text import clipped
+from ...base.text import clipped, that_apply
 from ..reports.live import (
     By,
     LiveArrayGroup,
@@ -21,7 +21,7 @@ from ..reports.live import (
     held_nbytes,
     is_in_host_memory,
 )
-from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, more, that_apply
+from .blocks import CHECK, Block, Column, Limited, Row, Table, counted_path, more
 from .words import (
     NO_ALLOCATION_SITES,
     SEARCH_INCOMPLETE,
@@ -375,8 +375,7 @@ def _row(row: LiveArrayRow, report: LiveArrayReport, by: By) -> Row:
     if by == "shape":
         return {**cells, **_array(row, report)} if row.groups else cells
     has_all = report.host_nbytes if by == "device" else report.device is None
-    total = format_bytes(row.total_nbytes) if has_all else ""
-    return {**cells, "all": total, "arrays": str(row.count)}
+    return {**cells, "all": format_bytes(row.total_nbytes) if has_all else "", "arrays": str(row.count)}
 
 
 def _array(row: LiveArrayRow, report: LiveArrayReport) -> Row:

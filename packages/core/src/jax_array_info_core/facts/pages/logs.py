@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_device_ids, format_number, grouped
+from ...base.text import that_apply
 from ..reports import LogFinding, LogReport, RankLog
-from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said, that_apply
+from .blocks import Column, Entries, Limited, Listing, Row, Rule, Sentence, Table, said
 from .findings import finding_blocks
 from .words import mesh_words
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from ...base.quantities import counted, decimal_words, format_bytes, grouped, known_sum
-from ...base.text import UNKNOWN
+from ...base.text import UNKNOWN, that_apply
 from ...geometry.layouts.dtypes import type_text
 from ..reports import (
     Change,
@@ -36,7 +36,6 @@ from .blocks import (
     limited,
     more,
     said,
-    that_apply,
 )
 from .folds import folded, folded_text, without_indices
 from .program_words import kept_words

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from ...base.grouping import by_key
 from ...base.quantities import decimal_words, format_bytes
+from ...base.text import that_apply
 from ..reports import Collective, ProgramReport
 from ..reports.collectives import because_words, over_words, sent_by, sent_words
 from ..reports.line_costs import LineCost
 from ..reports.program import costs_of
 from ..reports.work import LEAST_SHARE
-from .blocks import Listing, Sentence, listed, more, that_apply
+from .blocks import Listing, Sentence, listed, more
 from .folds import folded_text, without_indices
 from .words import origin_words
 

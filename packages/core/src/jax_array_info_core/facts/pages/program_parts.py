@@ -8,11 +8,11 @@ from itertools import takewhile
 
 from ...base.grouping import by_key
 from ...base.quantities import counted, format_bytes, known_sum
-from ...base.text import UNKNOWN
+from ...base.text import UNKNOWN, that_apply
 from ...geometry.layouts.dtypes import type_text
 from ..reports import BackwardLine, ProgramMemory, ProgramReport, ProgramValue, Temporary
 from ..reports.array import same_sharding
-from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more, that_apply
+from .blocks import Column, Listing, Row, Sentence, Table, counted_path, limited, listed, more
 from .folds import folded, folded_paths, path_keys, split_rows, without_indices
 from .program_words import kept_words, platform_words, scope_words, sharding_words
 from .words import origin_words

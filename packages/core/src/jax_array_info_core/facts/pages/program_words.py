@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...base.quantities import counted, decimal_words, format_bytes
-from ...base.text import UNKNOWN
+from ...base.text import UNKNOWN, that_apply
 from ...geometry.layouts import MeshAxes
 from ..reports import (
     Collective,
@@ -20,7 +20,7 @@ from ..reports import (
     WorkShare,
 )
 from ..reports.collectives import axes_words
-from .blocks import AT_MOST, TIMES, some, that_apply
+from .blocks import AT_MOST, TIMES, some
 from .folds import folded_paths, folded_text
 from .words import mesh_words
 

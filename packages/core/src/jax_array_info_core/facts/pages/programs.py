@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...base.grouping import sums_by_key
 from ...base.quantities import format_bytes, grouped
-from ...base.text import UNKNOWN
+from ...base.text import UNKNOWN, that_apply
 from ...geometry.layouts.dtypes import type_text
 from ..reports import Collective, ProgramReport, ProgramTimelineReport, SentBytes
 from ..reports.collectives import (
@@ -37,7 +37,6 @@ from .blocks import (
     listed,
     more,
     said,
-    that_apply,
 )
 from .findings import finding_blocks
 from .folds import folded, folded_text, without_indices

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...base.quantities import counted, format_bytes
+from ...base.text import that_apply
 from ...geometry.layouts import Spec
 from ..reports import DevicePeaks, MoveWay, ReshardReport, ReshardRow
 from ..reports.moves import Bound
 from ..reports.tree import shorter_leaves_words
-from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, more, said, that_apply
+from .blocks import Block, Column, Note, Row, Sentence, Table, counted_path, limited, more, said
 from .folds import folded
 from .tree_words import changed_meshes, folds_note, meshes_words, more_leaves
 from .words import size_words

@@ -8,10 +8,11 @@ from pathlib import PurePath
 from typing import Literal, TypeAlias
 
 from ...base.quantities import counted, format_bytes, percent_words, time_words
+from ...base.text import that_apply
 from ..reports import TimelineReport
 from ..reports.timeline import TimelineSeries
 from ..reports.timeline_process import TimelineDevice, TimelineProcess
-from .blocks import Block, Entries, Limited, Listing, Look, Sentence, more, that_apply
+from .blocks import Block, Entries, Limited, Listing, Look, Sentence, more
 from .words import site_words, size_words
 
 Sort = Literal["bytes", "trend", "name"]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...base.quantities import counted, format_bytes, format_number
+from ...base.text import that_apply
 from ...geometry.layouts.dtypes import type_text
 from ...geometry.layouts.spec import effective_spec
 from ..reports import Change, TreeDiff, TreeMesh, TreeRow
 from ..reports.changes import ChangedField, rule_lines
-from .blocks import Block, Column, Row, Sentence, Table, counted_path, limited, said, that_apply
+from .blocks import Block, Column, Row, Sentence, Table, counted_path, limited, said
 from .folds import folded
 from .tree_words import changed_meshes, folds_note, more_leaves
 from .words import change_words, reason_words, rule_results

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from ...base.quantities import LARGEST, counted, format_bytes, format_devices, format_number, grouped
-from ...base.text import clipped
+from ...base.text import clipped, that_apply
 from ...geometry.layouts import MeshAxes, Spec, UnevenAxis
 from ...geometry.layouts.dtypes import type_text
 from ...geometry.layouts.spec import effective_spec
@@ -24,7 +24,7 @@ from ..reports import (
     UnmatchedName,
 )
 from ..reports.tree import both_memories, other_leaves_words, shorter_leaves_words
-from .blocks import AT_MOST, TIMES, Note, counted_path, more, some, that_apply
+from .blocks import AT_MOST, TIMES, Note, counted_path, more, some
 from .tree_rows import LeafGroup, LeafSums, is_counted, is_finite
 from .words import copies_words, mesh_words, reason_words
 

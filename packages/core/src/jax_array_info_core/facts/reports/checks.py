@@ -8,7 +8,7 @@ from typing import Literal
 from ...base import quantities
 from ...base.notebooks import Displayed
 from ...base.quantities import bytes_apart, counted, format_bytes, percent_words
-from ...base.text import printable
+from ...base.text import printable, that_apply
 from ...geometry.layouts.notation import format_mesh
 from ...geometry.layouts.spec import MIN_SHARD_ELEMENTS, MeshAxes
 from .codes import FindingKind
@@ -236,12 +236,12 @@ class CheckReport(Displayed):
             which = "both" if len(paths) == 2 else "more than one of them"
             names = " and ".join(filter(None, (", ".join(paths[:-1]), *paths[-1:])))
             words.append(f"{names} share a buffer: donating {which} fails")
-        if (more := len(self.shared) - _MOST_SHARED) > 0:
-            words.append(f"and {counted(more, 'more buffer is', 'more buffers are')} shared by leaves")
-        if self.ignored_count:
-            words.append(f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}")
-        if self.ignored_codes:
-            words.append(f"ignored codes: {', '.join(self.ignored_codes)}")
+        more = len(self.shared) - _MOST_SHARED
+        words += that_apply(
+            (more > 0, f"and {counted(more, 'more buffer is', 'more buffers are')} shared by leaves"),
+            (self.ignored_count, f"ignored: {counted(self.ignored_count, 'leaf', 'leaves')}"),
+            (self.ignored_codes, f"ignored codes: {', '.join(self.ignored_codes)}"),
+        )
         return tuple(words)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
 
 from ...base import quantities
 from ...base.quantities import bytes_apart, counted, format_bytes, shares_apart
-from ...base.text import printable
+from ...base.text import printable, that_apply
 from ...geometry.layouts.spec import Spec
 from .array import Leaf
 from .codes import CODES, Code, FindingKind, Severity
@@ -179,15 +179,13 @@ class FindingLeaf(Leaf):
     @property
     def facts(self) -> tuple[str, ...]:
         """Dtype and shape, or the class of an object, then the spec and the expected spec if known."""
-        facts = [self.array] if self.array else []
-        if self.spec is not None:
-            facts.append(str(self.spec))
-        if self.expected is not None:
-            facts.append(f"expected {self.expected}")
-        if self.change:
-            facts.append(self.change)
-        if self.origin is not None and self.path:
-            facts.append(str(self.origin))
+        facts = that_apply(
+            (self.array, self.array),
+            (self.spec is not None, str(self.spec)),
+            (self.expected is not None, f"expected {self.expected}"),
+            (self.change, self.change),
+            (self.origin is not None and self.path, str(self.origin)),
+        )
         return tuple(facts)
 
     @property

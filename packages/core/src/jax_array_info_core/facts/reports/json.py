@@ -113,10 +113,8 @@ def _read(text: str | bytes, kinds: Mapping[str, type]) -> Any:
             text = text.partition("\n")[2]
         fields = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
-        is_long = "set_int_max_str_digits" in str(
-            error
-        )  # Python's advice for integers of thousands of digits
-        problem = "an integer is out of bounds" if is_long else error
+        # Python's advice for integers of thousands of digits.
+        problem = "an integer is out of bounds" if "set_int_max_str_digits" in str(error) else error
         raise ReportFormatError(f"expected the JSON of a report: {problem}") from error
     name = fields.get("report") if isinstance(fields, dict) else None
     if not isinstance(name, str) or name not in kinds:

@@ -163,5 +163,4 @@ def _unplaced(layout: ShardingLayout, mesh: MeshAxes, spec: Spec) -> NDArray[np.
     placed = [axis for axis in (*used, *order.values()) if axis is not None]
     if sorted(placed) != list(range(len(mesh.sizes))) or None in used:
         return None
-    ids = layout.device_ids.reshape([mesh.sizes[axis] for axis in placed])
-    return ids.transpose(np.argsort(placed))
+    return layout.device_ids.reshape([mesh.sizes[axis] for axis in placed]).transpose(np.argsort(placed))

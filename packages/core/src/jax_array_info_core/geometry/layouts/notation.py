@@ -313,8 +313,7 @@ def _jax_spec(scanner: Scanner) -> Spec:
             return None
         return _names(scanner)
 
-    entries = [names for names in scanner.listed(entry, ")") if names is not None]
-    return _spec_from(entries, unreduced)
+    return _spec_from([names for names in scanner.listed(entry, ")") if names is not None], unreduced)
 
 
 def _short_spec(scanner: Scanner) -> Spec:

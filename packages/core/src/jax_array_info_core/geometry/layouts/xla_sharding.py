@@ -90,8 +90,7 @@ class XlaSharding:
         extra = self.counts[ndim:]
         if not extra or set(extra) != {1}:
             return self
-        tiles = (*self.counts[:ndim], *self.tiles[len(self.counts) :])
-        return replace(self, tiles=tiles)
+        return replace(self, tiles=(*self.counts[:ndim], *self.tiles[len(self.counts) :]))
 
     def __str__(self) -> str:
         if self.kind == "maximal":

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from ...base.errors import FileFormatError, ReportFormatError
 from ...base.files import Progress, open_regular, size_of, write_whole
+from ...base.text import cut
 from ...facts.reports import Report
 from ...facts.reports.hosts import HostsReport, HostSummary, UnreadHost
 from ...facts.reports.json import from_json, is_summary, summary_from_json, summary_to_json, to_json
@@ -165,9 +166,7 @@ def _reasons() -> Iterator[None]:
     except OSError as error:
         raise UnreadError(error.strerror or str(error)) from error
     except (FileFormatError, ReportFormatError) as error:
-        reason = " ".join(str(error).split())
-        short = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
-        raise UnreadError(short) from error
+        raise UnreadError(cut(" ".join(str(error).split()), _LONGEST_REASON)) from error
 
 
 def _read_summary(path: Path, *, rows: bool) -> HostSummary:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ...base.text import cut
 from ...xla.logs.lines import TRACEBACK, read_line
 from ...xla.logs.scanner import Candidate
 from .events import HANDLED, LINKS, NOT_INTERPRETED, Found
@@ -51,13 +52,18 @@ def chained(before: Found, error: Found) -> Found | None:
     if _said(first.text) == _said(later.text):
         event = replace(main.event, place=later.place or first.place)
     elif error.link != HANDLED:
-        chain = f", because {first.summary}"
-        event = replace(main.event, text=later.text, place=later.place, line=later.line, chain=_cut(chain))
-        event = replace(event, words=later.words)
+        event = replace(
+            main.event,
+            text=later.text,
+            words=later.words,
+            place=later.place,
+            line=later.line,
+            chain=cut(f", because {first.summary}", _LONGEST),
+        )
     elif is_known:
-        event = replace(first, chain=_cut(f", and {later.summary} while handling it"))
+        event = replace(first, chain=cut(f", and {later.summary} while handling it", _LONGEST))
     else:
-        event = replace(later, chain=_cut(f", while handling {first.summary}"))
+        event = replace(later, chain=cut(f", while handling {first.summary}", _LONGEST))
     return error._replace(
         event=replace(event, is_fatal=later.is_fatal),
         kind=main.kind,
@@ -70,7 +76,3 @@ def chained(before: Found, error: Found) -> Found | None:
 def _said(text: str) -> str:
     """Return the message of an exception without its classes: JAX raises one again with another class."""
     return re.sub(r"^(?:[\w.]+: )+", "", text)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -381,8 +381,7 @@ def _ends_traceback(candidate: Candidate, line: Line) -> bool:
 def _numbers(kind: Kind, match: re.Match[str], text: str) -> dict[str, int | str]:
     """Return the numbers in a line and in those that follow."""
     numbers: dict[str, int | str] = {}
-    matches = [match, *filter(None, (compiled(wording).search(text) for wording in kind.details))]
-    for detail in matches:
+    for detail in [match, *filter(None, (compiled(wording).search(text) for wording in kind.details))]:
         for name, value in detail.groupdict().items():
             if value is None or name in numbers:
                 continue

@@ -307,8 +307,7 @@ def _report(
         scanner = Scanner(WORDS, compiler.readers)
         for piece in source.pieces:
             scanner.feed(piece)
-        candidates = scanner.end()
-        ranks += ranks_of(scanner, candidates, compiler.end_log(), source.rank, lines)
+        ranks += ranks_of(scanner, scanner.end(), compiler.end_log(), source.rank, lines)
         warnings += repeated_warnings(scanner, source.rank)
         line_count += scanner.line_count
         dropped += scanner.dropped_count

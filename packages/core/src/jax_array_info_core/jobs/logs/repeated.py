@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...base.text import printable
+from ...base.text import cut, printable
 from ...facts.reports.logs import LogEvent
 from ...xla.logs.lines import read_line
 from ...xla.logs.scanner import Scanner
@@ -31,7 +31,7 @@ def repeated_warnings(scanner: Scanner, rank: str | None) -> Iterator[LogEvent]:
             kind=NOT_INTERPRETED,
             role="warning",
             category="log warning",
-            text=printable(text if len(text) <= LONGEST else f"{text[:LONGEST]}…"),
+            text=printable(cut(text, LONGEST)),
             line=warned.number,
             rank=rank,
             ranks=() if rank is None else (rank,),

@@ -224,8 +224,7 @@ class Recording:
 
     def _line_of(self, mark: Moment) -> RecordMark:
         self._watch.mark(mark.time, mark.name, mark.step, mark.begin)
-        nothing = (0,) * len(self._devices)
-        use = InUse(nothing) if mark.bytes is None else mark.bytes
+        use = InUse((0,) * len(self._devices)) if mark.bytes is None else mark.bytes
         return RecordMark(
             time=round(mark.time, DIGITS),
             name=mark.name,

@@ -70,8 +70,7 @@ class Child:
             with theirs:
                 log = tempfile.TemporaryFile()  # noqa: SIM115
                 passed = (theirs.fileno(), log.fileno())
-                process = _process(passed, module, {**os.environ, **environment}, prints)
-                return cls(ours, process, log)
+                return cls(ours, _process(passed, module, {**os.environ, **environment}, prints), log)
         except BaseException as error:  # an interrupt, too: then what has been started ends
             ours.close()
             if isinstance(error, Exception):

@@ -375,8 +375,7 @@ class Pins:
             return [("result", operation.number, 0)]
         edits, waiting = [], [operation.results[0]]
         while waiting:
-            value = waiting.pop()
-            for user, place in self.graph.places.get(value, ()):
+            for user, place in self.graph.places.get(waiting.pop(), ()):
                 if user.name == "sdy.data_flow_edge":
                     waiting += user.results if place == 0 else ()
                 elif place < len(user.operands) and user.number is not None:

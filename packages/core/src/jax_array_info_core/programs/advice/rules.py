@@ -29,8 +29,7 @@ def candidates(pins: Pins, parts: Parts) -> list[Candidate]:
         parts: What keeps the rules that fail.
     """
     queues = [*_proposed(pins, RULES, parts)]
-    rounds = itertools.zip_longest(*queues)
-    rows = [row for proposed in rounds for row in proposed if row is not None]
+    rows = [row for proposed in itertools.zip_longest(*queues) for row in proposed if row is not None]
     if len(pins.places) + len(pins.arguments) < _FEW:
         rows += itertools.chain.from_iterable(_proposed(pins, MOVES, parts))
     alike = by_key((tuple(sorted(row.edits, key=repr)), row) for row in rows if row.edits)

@@ -228,8 +228,7 @@ class _Search:
         for _ in range(_MOST_CHANGES - 1):
             if best is None or not self._has_time():
                 break
-            further = self._candidates(best.candidate)
-            best = self._best_of(further[:_FURTHER], best.figures)
+            best = self._best_of(self._candidates(best.candidate)[:_FURTHER], best.figures)
 
     def _candidates(self, applied: Candidate | None) -> list[Candidate]:
         """Return the candidates on top of one; none if there is no answer in time."""

@@ -83,8 +83,7 @@ def origins_of(program: Propagated, value: Value) -> tuple[AxisOrigin, ...]:
         origin, step = origin_of(program, value, name), steps.get((value, name))
         if step is not None:
             is_last = value.definer is not None and step.place is value.definer.place
-            way = step.before if is_last else step.lines
-            origin = _with_way(program, origin, way)
+            origin = _with_way(program, origin, step.before if is_last else step.lines)
         origins.append(origin)
     return tuple(origins)
 

@@ -148,8 +148,7 @@ def dtype_of(text: str) -> str:
     >>> dtype_of("bf16"), dtype_of("ui8"), dtype_of("i1"), dtype_of("complex<f32>"), dtype_of("f8E4M3FN")
     ('bfloat16', 'uint8', 'bool', 'complex64', 'float8_e4m3fn')
     """
-    short = _SHORT.get(text, text.lower().replace("ui", "u", 1))
-    return named_in_full(short) or text
+    return named_in_full(_SHORT.get(text, text.lower().replace("ui", "u", 1))) or text
 
 
 @dataclass(slots=True, eq=False)

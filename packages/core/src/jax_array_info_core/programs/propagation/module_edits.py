@@ -93,8 +93,7 @@ class _Meshes:
         if old is not None and isinstance(
             mesh := self._sdy.TensorShardingAttr(old).mesh_or_ref, self._ir.Attribute
         ):
-            same = [name for name in names if str(mesh) == f"@{name}"]
-            names = same or names
+            names = [name for name in names if str(mesh) == f"@{name}"] or names
         if not names:
             raise ValueError(f"no mesh of the program has the axes {', '.join(sorted(needed))}")
         dims = [self._sdy.DimensionShardingAttr.get([*map(self._axis, dim)], is_closed=True) for dim in axes]

@@ -71,8 +71,7 @@ def replicated(program: Propagated) -> tuple[ReplicatedValue, ...]:
     graph = program.graph
     known: dict[Hashable, ReplicatedValue] = {}
     rows = []
-    arguments = filter(program.path, graph.values[: graph.argument_count])
-    for value in (*arguments, *_results(graph)):
+    for value in (*filter(program.path, graph.values[: graph.argument_count]), *_results(graph)):
         size, path = nbytes(graph, value), program.path(value)
         is_manual = value.definer is not None and value.definer.is_manual
         if not size or value.shape is None or is_manual or (path and any(value.axes)):

@@ -374,8 +374,7 @@ def main(seconds: int) -> None:
             if len(size) < 8:
                 return
             signal.alarm(seconds)
-            question = stream.read(int.from_bytes(size, "little"))
-            for compute in asked(ir, sdy, parse, question):
+            for compute in asked(ir, sdy, parse, stream.read(int.from_bytes(size, "little"))):
                 signal.alarm(seconds)
                 try:
                     reply = compute()

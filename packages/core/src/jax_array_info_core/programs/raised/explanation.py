@@ -120,8 +120,7 @@ def _lines(
     for edit in edits:
         sent = _sent_words(edit)
         line = f"{_plain(edit.code)}  {sent}"
-        parts = [line] if len(line) <= width - 4 else [edit.code, sent]
-        for part in parts:
+        for part in [line] if len(line) <= width - 4 else [edit.code, sent]:
             yield from _wrapped(part, width, "answer", indent=4, most=None)
 
 

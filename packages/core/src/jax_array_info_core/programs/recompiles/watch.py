@@ -352,16 +352,14 @@ class CompileWatch:
             if description.is_jax_own:
                 continue
             definition = None if description.code is None else code_origin(description.code)
-            argument = None if function is call.function else function
-            named = _Named(description.name, definition, argument)
+            named = _Named(description.name, definition, None if function is call.function else function)
             if definition is not None:
                 self._names[description.plain, definition.file] = named._replace(argument=None)
             return named
         if call.source is None or self._is_jax_own(call.source.file):
             return None
         name, file, line = call.source
-        known = self._names.get((name, file))
-        return known or _Named(name, Origin(file=file, line=line, function=name))
+        return self._names.get((name, file)) or _Named(name, Origin(file=file, line=line, function=name))
 
     def _is_watched(self, call: CompiledCall, *, is_jax_own: bool) -> bool:
         """Return whether a function is one of the named functions or, without these, the user's."""

@@ -233,8 +233,7 @@ def answers_to(question: Question) -> list[Answer]:
             kept = reported([finding], codes, question.limits if extent == "reported" else None)
             paths.update(leaf.path for finding in kept for leaf in finding.leaves)
         if rule.expected and question.expected is not None:
-            is_named = rule.expected == "named"
-            paths |= question.expected.named if is_named else question.expected.changed
+            paths |= question.expected.named if rule.expected == "named" else question.expected.changed
         rows = [row for row in question.rows if row.path not in paths] if paths else question.rows
         return Answer(rule, rows, rule.find(rows, question))
 

@@ -406,7 +406,6 @@ def _sharding(text: str, ids: dict[str, tuple[int, ...]], budget: Budget) -> _On
             ids[devices] = tuple(map(int, re.findall(r'"id":\s*(\d{1,18})\b', devices)))
             if len(ids[devices]) < count:
                 raise FileFormatError("the ids of the devices are not valid")
-        spec = as_spec(stored.partition_spec)
-        return StoredSharding(spec, tuple(mesh.items())), ids[devices] or None
+        return StoredSharding(as_spec(stored.partition_spec), tuple(mesh.items())), ids[devices] or None
     number = re.search(r"\d{1,9}", stored.device_str or "")
     return number and (StoredSharding(), (int(number[0]),))

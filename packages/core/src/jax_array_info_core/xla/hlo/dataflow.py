@@ -332,10 +332,9 @@ class Dataflow:
 
     def _after(self, value: Value) -> tuple[Value, ...]:
         """Return the values that are computed from a value in one step."""
-        following = self._following.get(value)
-        if following is None:
-            following = self._following[value] = tuple(step.value for step in self.steps(value))
-        return following
+        if value not in self._following:
+            self._following[value] = tuple(step.value for step in self.steps(value))
+        return self._following[value]
 
     def steps(self, value: Value) -> Iterator[Step]:
         """Yield each value that is computed from a value in one step."""

@@ -248,10 +248,9 @@ class Types:
     def of(self, shape: Any) -> Type:
         """Return the type that a ``ShapeProto`` describes."""
         key = shape.SerializeToString()
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._new(shape)
-        return known
+        if key not in self._known:
+            self._known[key] = self._new(shape)
+        return self._known[key]
 
     def _new(self, shape: Any) -> Type:
         if shape.element_type != TUPLE:

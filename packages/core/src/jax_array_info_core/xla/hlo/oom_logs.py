@@ -172,9 +172,8 @@ def _table(text: str) -> Iterator[ListedBuffer]:
     for row in _ROW.finditer(text):
         shape_line = _SHAPE_LINE.search(row[2])
         shape = read_array(shape_line[1]) if shape_line else None
-        if shape is None:
-            continue
-        yield ListedBuffer(nbytes_of(row[1]), shape, *read_metadata(row[2]))
+        if shape is not None:
+            yield ListedBuffer(nbytes_of(row[1]), shape, *read_metadata(row[2]))
 
 
 def _single(text: str, size: str) -> tuple[ListedBuffer, ...]:

@@ -104,8 +104,7 @@ def _mesh_groups(listed: Any, device_count: int) -> NDArray[np.int64]:
         devices = np.array(mesh.device_ids, np.int64)
     else:
         iota = mesh.iota_transform
-        dims = iota.reshape_dims or [math.prod(sizes)]
-        devices = _arranged(dims, iota.transpose_perm, device_count)
+        devices = _arranged(iota.reshape_dims or [math.prod(sizes)], iota.transpose_perm, device_count)
     devices = devices.reshape(sizes).ravel()
     others = np.indices(sizes).reshape(len(sizes), len(devices))
     digits: list[NDArray[np.int64]] = []
@@ -382,8 +381,7 @@ class ProgramSlices:
         Args:
             groups: Places in a slice, of shape ``(groups, size)``; -1 where a group is smaller.
         """
-        members = np.where(groups == NO_DEVICE, NO_DEVICE, self.members[:, groups])
-        return members.reshape(-1, groups.shape[1])
+        return np.where(groups == NO_DEVICE, NO_DEVICE, self.members[:, groups]).reshape(-1, groups.shape[1])
 
     def positions(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the devices with some ids; -1 remains.

@@ -241,8 +241,7 @@ class WarningReader(RecordReader):
 
     def _is_unfinished(self) -> bool:
         """Return whether more of the warning may be in the next line."""
-        first = self.open[0]
-        if first.startswith(DONATION):
+        if self.open[0].startswith(DONATION):
             last = self.open[-1]
             return last.endswith((",", "usable:")) or _is_within(last, "[]") or _is_within(last, "()")
         return isinstance(self._read_open()[0], UnreadWarning)

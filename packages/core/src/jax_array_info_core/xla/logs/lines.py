@@ -138,8 +138,7 @@ def seconds_at(line: bytes, place: int) -> int:
         line: The line.
         place: Position of the time of day.
     """
-    clock = line[place : place + 8]
-    return _day(line[max(0, place - 12) : place]) * DAY + _second(clock)
+    return _day(line[max(0, place - 12) : place]) * DAY + _second(line[place : place + 8])
 
 
 @functools.lru_cache(maxsize=256)
