@@ -7,6 +7,7 @@ from collections import Counter
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -20,6 +21,12 @@ PRODUCT = 2 * (BATCH // FSDP) * LENGTH * WIDTH * HIDDEN // TENSOR
 WEIGHT = WIDTH * HIDDEN // TENSOR
 """Elements of one weight on a device after it is gathered over ``fsdp``."""
 FIELDS = [field.name for field in dataclasses.fields(CostShare) if field.name not in ("parameters", "scope")]
+
+
+TELLS_PASSES = jax.__version_info__ >= (0, 7)
+tells_passes = pytest.mark.skipif(
+    not TELLS_PASSES, reason="up to JAX 0.6, only operations in a named scope tell their pass"
+)
 
 
 def grid():
@@ -123,3 +130,8 @@ def assert_layers(report, *, of_path, gathered_nbytes, reduced_nbytes, has_remat
             assert costs["forward_sent_nbytes"] == gathered
             assert costs["reduced_nbytes"] == WEIGHT * reduced_nbytes * (FSDP - 1) // FSDP * count
     assert not any(name.endswith("flops") for name in found.get((), ()))
+
+
+def paths(report):
+    """Return the paths of the parameters of a report."""
+    return [parameter.path for parameter in report.parameters]
