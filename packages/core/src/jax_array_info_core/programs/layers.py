@@ -101,9 +101,8 @@ def layers_report(
     if isinstance(f, str | os.PathLike):
         path, f = os.fspath(f), read_report(f)
         require(f, ProgramReport, f"the report of a program in {path}")
-    options: dict[str, Any] = {"topology": topology, "dcn": dcn, "explain": explain}
     if not isinstance(f, ProgramReport):
-        return _layers(program_report(f, *args, **options, **kwargs), by)
+        return _layers(program_report(f, *args, topology=topology, dcn=dcn, explain=explain, **kwargs), by)
     if args or kwargs or topology or dcn or not explain:
         raise UnsupportedValueError("a ProgramReport has its arguments: remove the others")
     return _layers(f, by)
@@ -193,7 +192,6 @@ def _row(
     dtype, shape, sharding = kinds.pop() if len(kinds) == 1 else (None, None, None)
     moments = [values[path] for one in parameters for path in one.moments if path in values]
     gradients = [one.gradient_nbytes for one in parameters if one.gradient_nbytes is not None]
-    costs = {field: sum(getattr(share, field) for share in shares) for field in _COSTS}
     return LayerRow(
         name=name,
         paths=tuple(parameter.path for parameter in parameters),
@@ -204,7 +202,8 @@ def _row(
         parameter_nbytes=known_sum(map(_device_nbytes, leaves)),
         moment_nbytes=known_sum(map(_device_nbytes, moments)),
         gradient_nbytes=sum(gradients) if gradients else None,
-        **{**costs, **dict.fromkeys(unknown)},
+        **{field: sum(getattr(share, field) for share in shares) for field in _COSTS}
+        | dict.fromkeys(unknown),
     )
 
 

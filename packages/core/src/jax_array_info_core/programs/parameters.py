@@ -11,7 +11,6 @@ from ..compat.jaxprs import jaxpr_gradients
 from ..compat.residuals import passes_are_named
 from ..facts.reports.layers import Parameter
 from ..facts.reports.origin import Phase
-from ..facts.reports.program_values import ProgramValue
 from ..xla.hlo.buffers import is_elementwise
 from ..xla.hlo.collectives import COLLECTIVES, Movement
 from ..xla.hlo.dataflow import ASYNC_COLLECTIVE, REDUCTIONS, Dataflow, Value
@@ -76,8 +75,7 @@ class Parameters:
         self.tells_passes = passes_are_named(traced)
         """Whether the names of operations contain their pass."""
         gradients = [] if traced is None else jaxpr_gradients(traced.jaxpr)
-        is_whole = len(gradients) == len(self._outputs)
-        self._gradients = gradients if is_whole else [False] * len(self._outputs)
+        self._gradients = gradients if len(gradients) == len(self._outputs) else [False] * len(self._outputs)
         self._moments = moments_of_arguments(self._arguments)
         self._ways: dict[int, list[tuple[Value, Instruction]]] = {}
 
@@ -297,7 +295,7 @@ class Parameters:
             and pass_of(product.instruction.op_name) != "backward"
             for number in product.reads
         }
-        labels = {number for number, one in enumerate(self._arguments) if _is_label(one)}
+        labels = {number for number, one in enumerate(self._arguments) if one.dtype in _LABELS and one.shape}
         of_trained = self._containers(self.trained)
         of_weights = {root for root in self._containers(weights) if len(root) == 1 or root[:1] in of_trained}
         below = (of_trained | of_weights) - self._containers({*data, *labels} - self.trained.keys())
@@ -428,7 +426,3 @@ def _is_forward(instruction: Instruction) -> bool:
 
 def _is_floating(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat", "complex"))
-
-
-def _is_label(argument: ProgramValue) -> bool:
-    return argument.dtype in _LABELS and len(argument.shape) > 0
