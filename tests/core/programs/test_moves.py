@@ -302,7 +302,9 @@ HOST_MOVES = {
 }
 
 
-@pytest.mark.skipif(not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU")
+@pytest.mark.skipif(
+    not has_pinned_host(), reason=f"jax {jax.__version__} has one memory kind on CPU, and none to move to"
+)
 @pytest.mark.parametrize("is_to_host", [True, False])
 @pytest.mark.parametrize("name", HOST_MOVES)
 def test_moves_to_another_memory_are_refused_where_jax_refuses_them(name, is_to_host):
